@@ -1,0 +1,91 @@
+"""Sfumato trains models on data that stays with many clients, and prints only privacy guarantees that are true.
+
+The public names, listed by hand and loaded when first used: `import sfumato` loads no torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from sfumato.version import __version__
+
+if TYPE_CHECKING:
+    from sfumato.account import accountant as accountant
+    from sfumato.account.event import Relation as Relation
+    from sfumato.account.event import Unit as Unit
+    from sfumato.account.ledger import Ledger as Ledger
+    from sfumato.calibration import calibrate as calibrate
+    from sfumato.client import Clip as Clip
+    from sfumato.client import WeightByExamples as WeightByExamples
+    from sfumato.data.load import load as load_data
+    from sfumato.data.population import Population as Population
+    from sfumato.data.population import PublicData as PublicData
+    from sfumato.data.population import Records as Records
+    from sfumato.engine.plan import Plan as Plan
+    from sfumato.engine.simulate import simulate as simulate
+    from sfumato.errors import SfumatoError as SfumatoError
+    from sfumato.errors import UnsoundRound as UnsoundRound
+    from sfumato.guarantee import Guarantee as Guarantee
+    from sfumato.key import Key as Key
+    from sfumato.local.sgd import Sgd as Sgd
+    from sfumato.noise import AddNoise as AddNoise
+    from sfumato.noise import Gaussian as Gaussian
+    from sfumato.objective import Objective as Objective
+    from sfumato.objective import classification as classification
+    from sfumato.objective import evaluate as evaluate
+    from sfumato.objective import multi_label as multi_label
+    from sfumato.objective import next_character as next_character
+    from sfumato.objective import regression as regression
+    from sfumato.optimizer import ServerAdam as ServerAdam
+    from sfumato.optimizer import ServerMomentum as ServerMomentum
+    from sfumato.optimizer import ServerSgd as ServerSgd
+    from sfumato.round import Round as Round
+    from sfumato.round import Unproven as Unproven
+    from sfumato.run import load as load
+    from sfumato.sample import Everyone as Everyone
+    from sfumato.sample import FixedSize as FixedSize
+    from sfumato.sample import Poisson as Poisson
+    from sfumato.server import Mean as Mean
+    from sfumato.server import Plain as Plain
+    from sfumato.server import PostProcess as PostProcess
+    from sfumato.server import RealisedMean as RealisedMean
+
+_HOMES = {
+    "account": "accountant",
+    "account.event": "Relation Unit",
+    "account.ledger": "Ledger",
+    "calibration": "calibrate",
+    "client": "Clip WeightByExamples",
+    "data.population": "Population PublicData Records",
+    "engine.plan": "Plan",
+    "engine.simulate": "simulate",
+    "errors": "SfumatoError UnsoundRound",
+    "guarantee": "Guarantee",
+    "key": "Key",
+    "local.sgd": "Sgd",
+    "noise": "AddNoise Gaussian",
+    "objective": "Objective classification evaluate multi_label next_character regression",
+    "optimizer": "ServerAdam ServerMomentum ServerSgd",
+    "round": "Round Unproven",
+    "run": "load",
+    "sample": "Everyone FixedSize Poisson",
+    "server": "Mean Plain PostProcess RealisedMean",
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
+_ELSEWHERE = {"load_data": ("data.load", "load")}
+
+__all__ = ["__version__", "load_data", *sorted(_HOME)]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ELSEWHERE:
+        home, own = _ELSEWHERE[name]
+        return getattr(import_module(f"sfumato.{home}"), own)
+    if name in _HOME:
+        return getattr(import_module(f"sfumato.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'sfumato' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,70 @@
+"""The smallest noise that meets a target epsilon."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from sfumato.account.checks import check_delta, check_target
+from sfumato.account.dominating import merged_gaussian
+from sfumato.account.event import Event
+from sfumato.account.protocol import Accountant, accountant
+from sfumato.errors import CannotAccount
+
+SMALLEST_NOISE, LARGEST_NOISE = 1e-3, 1e7
+
+
+def calibrate_noise(
+    event_of: Callable[[float], Event],
+    epsilon: float,
+    delta: float,
+    *,
+    by: str | Accountant = "auto",
+    tolerance: float = 2e-4,
+    guess: float = 1.0,
+) -> float:
+    """The smallest noise whose proven epsilon is at most the target, and within `tolerance` of it (0.1 percent is promised).
+
+    `event_of(noise)` must cost less as the noise grows. The answer always lies on the safe side: its own epsilon was computed
+    and found to be at most the target.
+
+    >>> from sfumato.account.event import GaussianEvent
+    >>> round(calibrate_noise(GaussianEvent, 8.0, 1e-5), 6)
+    0.600229
+    """
+    check_target(epsilon)
+    check_delta(delta)
+    price = accountant(by) if isinstance(by, str) else by
+    if merged_gaussian(event_of(guess)) is not None:
+        tolerance = 1e-10
+
+    def excess(log_noise: float) -> float:
+        found = price.epsilon(event_of(math.exp(log_noise)), delta)
+        return 50.0 if math.isinf(found) else math.log(max(found, 1e-30) / epsilon)
+
+    smallest, largest = math.log(SMALLEST_NOISE), math.log(LARGEST_NOISE)
+    unsafe, safe = -math.inf, math.inf
+    last: tuple[float, float] | None = None
+    at = math.log(guess)
+    for _ in range(200):
+        over = excess(at)
+        unsafe, safe = (at, safe) if over > 0 else (unsafe, at)
+        if math.log1p(-tolerance) <= over <= 0 or safe - unsafe < 1e-13:
+            return math.exp(safe)
+        if unsafe >= largest or safe <= smallest:
+            reached = epsilon * math.exp(over)
+            extreme = f"noise {math.exp(at):.3g} costs epsilon {reached:.3g}"
+            raise CannotAccount(f"epsilon={epsilon} cannot be met by choosing the noise: {extreme}. Change the target or the rounds.")
+        step = _secant(last, (at, over), math.log1p(-tolerance / 2))
+        last, at = (at, over), min(max(at + step, smallest), largest)
+        if not unsafe < at < safe and math.isfinite(safe - unsafe):
+            at = (safe + unsafe) / 2
+    return math.exp(safe)
+
+
+def _secant(last: tuple[float, float] | None, now: tuple[float, float], aim: float) -> float:
+    """How far to go from `now` to reach `aim`: log epsilon falls almost linearly in log noise."""
+    slope = -1.3
+    if last is not None and last[0] != now[0]:
+        slope = min(max((now[1] - last[1]) / (now[0] - last[0]), -20.0), -0.2)
+    return min(max((aim - now[1]) / slope, -2.5), 2.5)

@@ -1,0 +1,242 @@
+"""What happened to one unit's data, in words that an accountant can price.
+
+Every number is relative to the sensitivity under the stated relation: `GaussianEvent(ratio)` has a standard deviation of
+`ratio` times the distance that one unit can move the released value. The derivation (`sfumato.derive`) computes that
+distance; nothing else may. Sampling wraps an event, `Repeated` holds the only count, `Composed` puts different ones in a row.
+
+Events are frozen, hashable and round-trip through JSON. A third party adds one by subclassing `Event`, decorating it
+with `@register`, and teaching an accountant about it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from sfumato.errors import BadValue, CannotAccount
+
+
+class Unit(StrEnum):
+    """Whose data is hidden."""
+
+    CLIENT = "client"
+    RECORD = "record"
+
+
+class Relation(StrEnum):
+    """What a neighbouring world looks like."""
+
+    ADD_REMOVE = "add_remove"  # the unit is, or is not, in the population
+    REPLACE = "replace"  # its data are swapped for any other
+    ZERO_OUT = "zero_out"  # it stays and replies, but its row is zero
+
+
+class Event:
+    """Something that happened to private data."""
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dictionary with the event's name under `type`."""
+        fields = {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+        return {"type": type(self).__name__, **fields}
+
+
+_REGISTRY: dict[str, type[Event]] = {}
+EventType = TypeVar("EventType", bound=type[Event])
+
+
+def register(cls: EventType) -> EventType:
+    """Make an event known by name, so that a ledger can hold it."""
+    _REGISTRY[cls.__name__] = cls
+    return cls
+
+
+def from_json(value: dict[str, Any]) -> Event:
+    """The event that `to_json` wrote.
+
+    >>> from_json(Repeated(GaussianEvent(1.0), 3).to_json())
+    Repeated(event=GaussianEvent(ratio=1.0), times=3)
+    """
+    name = value.get("type", "")
+    if name not in _REGISTRY:
+        raise CannotAccount(f"the event {name!r} is not known. Import the module that registers it.")
+    fields = {key: _unplain(item) for key, item in value.items() if key != "type"}
+    return _REGISTRY[name](**fields)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Event):
+        return value.to_json()
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _unplain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return from_json(value)
+    return tuple(_unplain(item) for item in value) if isinstance(value, list) else value
+
+
+def _check_probability(name: str, value: float) -> None:
+    if not 0.0 < value <= 1.0:
+        raise BadValue(f"{name}={value}: a probability above 0 and at most 1 is needed, e.g. 0.05.")
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not (value > 0.0 and math.isfinite(value)):
+        raise BadValue(f"{name}={value}: a positive, finite number is needed, e.g. 1.0.")
+
+
+@register
+@dataclass(frozen=True)
+class Nothing(Event):
+    """No private data was touched: costs 0."""
+
+
+@register
+@dataclass(frozen=True)
+class NonPrivate(Event):
+    """Private data was used without a proven guarantee: costs infinity."""
+
+    reason: str = ""
+
+
+@register
+@dataclass(frozen=True)
+class GaussianEvent(Event):
+    """Gaussian noise; `ratio` is its standard deviation over the L2 sensitivity."""
+
+    ratio: float
+
+    def __post_init__(self) -> None:
+        _check_positive("GaussianEvent ratio", self.ratio)
+
+
+@register
+@dataclass(frozen=True)
+class LaplaceEvent(Event):
+    """Laplace noise on every coordinate; `ratio` is its scale over the L1 sensitivity."""
+
+    ratio: float
+
+    def __post_init__(self) -> None:
+        _check_positive("LaplaceEvent ratio", self.ratio)
+
+
+@register
+@dataclass(frozen=True)
+class PoissonSampled(Event):
+    """Each unit took part with probability `rate`, independently and in secret; those that did went through `event`.
+
+    add_remove: the pair P against (1-rate) P + rate Q, where (P, Q) is the pair of `event`, in each direction by itself.
+    replace (a Gaussian within): (1-rate) N(0) + rate N(+1/2) against (1-rate) N(0) + rate N(-1/2), in units of the
+    sensitivity, which is the distance between the two alternatives (twice the clip norm).
+    """
+
+    rate: float
+    event: Event
+    relation: Relation = Relation.ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "relation", Relation(self.relation))
+        _check_probability("PoissonSampled rate", self.rate)
+
+
+@register
+@dataclass(frozen=True)
+class FixedSizeSampled(Event):
+    """A cohort of fixed size was drawn uniformly without replacement, in secret; `rate` is its share of the population.
+
+    replace: the profile C_rate of the event's trade-off function (Dong, Roth, Su).
+    add_remove: the pair N(0) against (1-rate) N(0) + rate N(1), where the sensitivity is twice the clip norm, because
+    the new unit displaces another.
+    """
+
+    rate: float
+    event: Event
+    relation: Relation = Relation.REPLACE
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "relation", Relation(self.relation))
+        _check_probability("FixedSizeSampled rate", self.rate)
+
+
+@register
+@dataclass(frozen=True)
+class CappedPoissonSampled(Event):
+    """A Poisson sample, cut down at random to at most `cap` units, in secret.
+
+    `population` is the larger of the two neighbouring ones; `event` is relative to the sensitivity without the cap.
+    """
+
+    rate: float
+    cap: int
+    population: int
+    event: Event
+    relation: Relation = Relation.ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "relation", Relation(self.relation))
+        _check_probability("CappedPoissonSampled rate", self.rate)
+        if not 1 <= self.cap <= self.population:
+            raise BadValue(f"CappedPoissonSampled cap={self.cap}: from 1 to the population ({self.population}) is needed.")
+
+
+@register
+@dataclass(frozen=True)
+class Mixture(Event):
+    """With `probability` the unit took part, visibly, and then `event` happened; otherwise nothing did.
+
+    The observer sees which: the profile is the mixture (1-probability) identity + probability event (PRIVACY R1).
+    """
+
+    probability: float
+    event: Event
+
+    def __post_init__(self) -> None:
+        _check_probability("Mixture probability", self.probability)
+
+
+@register
+@dataclass(frozen=True)
+class Repeated(Event):
+    """The same event `times` times, each free to depend on what the earlier ones released."""
+
+    event: Event
+    times: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.times, bool) or not isinstance(self.times, int) or self.times < 1:
+            raise BadValue(f"Repeated times={self.times}: a whole number of at least 1 is needed.")
+
+
+@register
+@dataclass(frozen=True)
+class Composed(Event):
+    """Different events in a row, each free to depend on what the earlier ones released."""
+
+    events: tuple[Event, ...]
+
+
+def compose(*events: Event) -> Event:
+    """Events in a row, in the shortest form: nothing is left out, equal ones are counted together.
+
+    >>> compose(GaussianEvent(1.0), Nothing(), Repeated(GaussianEvent(1.0), 2))
+    Repeated(event=GaussianEvent(ratio=1.0), times=3)
+    """
+    counts: dict[Event, int] = {}
+
+    def add(event: Event, times: int) -> None:
+        if isinstance(event, Composed):
+            for part in event.events:
+                add(part, times)
+        elif isinstance(event, Repeated):
+            add(event.event, times * event.times)
+        elif not isinstance(event, Nothing):
+            counts[event] = counts.get(event, 0) + times
+
+    for event in events:
+        add(event, 1)
+    parts = tuple(event if times == 1 else Repeated(event, times) for event, times in counts.items())
+    return Nothing() if not parts else parts[0] if len(parts) == 1 else Composed(parts)

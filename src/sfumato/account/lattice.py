@@ -1,0 +1,209 @@
+"""The privacy loss on a grid, and how it composes.
+
+A pair becomes a law on multiples of `step` by connecting the dots (Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022): the
+mass between two grid points moves to these points such that its P and its Q are both kept. The result dominates the pair,
+because its profile is the chord of a convex function. Rounding goes the same way: every mass is enlarged by a bound on its
+relative error, and moved up by a bound on the error of the split.
+
+A composition is never multiplied out. Each node of the event's tree answers two questions about its total loss L:
+`cumulant(tilt)` = log E e^{tilt L}, and `transform(tilt, size)`, the discrete Fourier transform of the law
+proportional to e^{tilt l} p(l), taken modulo `size` grid points, with a bound on its rounding error. Repetition is a power,
+composition a product, participation a mixture, in both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.fft import rfft
+
+from sfumato.account.noises import ROUNDING, Array
+from sfumato.account.pairs import Pair
+
+Complex = NDArray[np.complex128]
+
+
+class Moments(NamedTuple):
+    """The cumulant at a tilt, and mean and variance of the tilted loss."""
+
+    cumulant: float
+    mean: float
+    variance: float
+
+
+class Loss(Protocol):
+    """The privacy loss of an event on a grid."""
+
+    @property
+    def infinite(self) -> float:
+        """A bound on the probability of an infinite loss."""
+
+    def cumulants(self, tilts: Array) -> Array:
+        """log E e^{tilt L} over the finite losses, from above."""
+
+    def floor(self, tilt: float) -> float:
+        """The same from below: that of an observer who only sees between which grid points the loss lies."""
+
+    def moments(self, tilt: float) -> Moments:
+        """The cumulant with its first two derivatives."""
+
+    def transform(self, tilt: float, size: int) -> tuple[Complex, Array]:
+        """The Fourier transform of the tilted law modulo `size`, and a bound on the error of each entry."""
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """The loss of one pair; with `step` = 0 on its own cuts instead of a grid, for estimates."""
+
+    step: float
+    losses: Array
+    index: NDArray[np.int64]
+    log_mass: Array
+    cell_losses: Array
+    cell_log_mass: Array
+    infinite: float
+
+    def cumulants(self, tilts: Array) -> Array:
+        return _log_sum(self.log_mass + np.multiply.outer(tilts, self.losses))
+
+    def floor(self, tilt: float) -> float:
+        return float(_log_sum(self.cell_log_mass + tilt * self.cell_losses))
+
+    def moments(self, tilt: float) -> Moments:
+        exponent = self.log_mass + tilt * self.losses
+        cumulant = float(_log_sum(exponent))
+        weight = np.exp(exponent - cumulant)
+        mean = float(weight @ self.losses)
+        return Moments(cumulant, mean, float(weight @ (self.losses - mean) ** 2))
+
+    def transform(self, tilt: float, size: int) -> tuple[Complex, Array]:
+        exponent = self.log_mass + tilt * self.losses
+        weight = np.exp(exponent - _log_sum(exponent))
+        law = np.bincount(self.index % size, weights=weight, minlength=size)
+        # each output of an FFT is a sum in which every term passes log2(size) rounded butterflies
+        error = ROUNDING * (8 * math.log2(size) + 16)
+        return rfft(law), np.full(size // 2 + 1, error)
+
+
+@dataclass(frozen=True)
+class Times:
+    """The same loss `times` times."""
+
+    loss: Loss
+    times: int
+
+    @property
+    def infinite(self) -> float:
+        return self.times * self.loss.infinite
+
+    def cumulants(self, tilts: Array) -> Array:
+        return self.times * self.loss.cumulants(tilts)
+
+    def floor(self, tilt: float) -> float:
+        return self.times * self.loss.floor(tilt)
+
+    def moments(self, tilt: float) -> Moments:
+        return Moments(*(self.times * value for value in self.loss.moments(tilt)))
+
+    def transform(self, tilt: float, size: int) -> tuple[Complex, Array]:
+        value, error = self.loss.transform(tilt, size)
+        with np.errstate(divide="ignore"):
+            size_of = np.log(np.abs(value))
+        above = np.exp(np.minimum((self.times - 1) * np.log(np.abs(value) + error), 0.0))
+        power = np.exp(self.times * size_of) * np.exp(1j * self.times * np.angle(value))
+        return power, self.times * (error + 8 * ROUNDING) * above
+
+
+@dataclass(frozen=True)
+class Together:
+    """Different losses in a row."""
+
+    parts: Sequence[Loss]
+
+    @property
+    def infinite(self) -> float:
+        return sum(part.infinite for part in self.parts)
+
+    def cumulants(self, tilts: Array) -> Array:
+        return np.sum([part.cumulants(tilts) for part in self.parts], axis=0)
+
+    def floor(self, tilt: float) -> float:
+        return sum(part.floor(tilt) for part in self.parts)
+
+    def moments(self, tilt: float) -> Moments:
+        return Moments(*np.sum([part.moments(tilt) for part in self.parts], axis=0).tolist())
+
+    def transform(self, tilt: float, size: int) -> tuple[Complex, Array]:
+        value, error = self.parts[0].transform(tilt, size)
+        for part in self.parts[1:]:
+            other, its_error = part.transform(tilt, size)
+            error = error * (np.abs(other) + its_error) + its_error * np.abs(value) + 4 * ROUNDING
+            value = value * other
+        return value, error
+
+
+@dataclass(frozen=True)
+class Sometimes:
+    """With `probability` the loss, otherwise 0, and the observer sees which: the laws mix."""
+
+    probability: float
+    loss: Loss
+
+    @property
+    def infinite(self) -> float:
+        return self.probability * self.loss.infinite
+
+    def cumulants(self, tilts: Array) -> Array:
+        return np.logaddexp(_log1m(self.probability), math.log(self.probability) + self.loss.cumulants(tilts))
+
+    def floor(self, tilt: float) -> float:
+        return float(np.logaddexp(_log1m(self.probability), math.log(self.probability) + self.loss.floor(tilt)))
+
+    def moments(self, tilt: float) -> Moments:
+        inner = self.loss.moments(tilt)
+        total = float(np.logaddexp(_log1m(self.probability), math.log(self.probability) + inner.cumulant))
+        share = math.exp(math.log(self.probability) + inner.cumulant - total)
+        return Moments(total, share * inner.mean, share * inner.variance + share * (1 - share) * inner.mean**2)
+
+    def transform(self, tilt: float, size: int) -> tuple[Complex, Array]:
+        value, error = self.loss.transform(tilt, size)
+        inner = float(self.loss.cumulants(np.array([tilt]))[0])
+        total = float(np.logaddexp(_log1m(self.probability), math.log(self.probability) + inner))
+        share = math.exp(math.log(self.probability) + inner - total)
+        return (1 - share) + share * value, share * error + 4 * ROUNDING * (1 + abs(inner))
+
+
+def grid(pair: Pair, step: float, spacing: float) -> Grid:
+    """The pair on multiples of `step`, cut where neighbouring losses are about `spacing` noise units apart."""
+    losses = pair.losses(spacing)
+    index = np.unique(np.sign(losses) * np.ceil(np.abs(losses) / step)) if step else np.zeros(0)
+    cuts = index * step if step else np.unique(losses)
+    log_p, log_q, ratio, error, ratio_error = pair.cells(cuts)
+    log_p = log_p + error  # from above
+    low, high = cuts[:-1], cuts[1:]
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        fall = np.clip(low - ratio[1:-1], low - high, 0.0)
+        share = -np.expm1(fall) / -np.expm1(low - high)
+        doubt = 2 * ratio_error[1:-1] + 8 * ROUNDING * (np.abs(low) + np.abs(high))
+        share = np.clip(share + doubt / -np.expm1(low - high), 0.0, 1.0)
+        mass = np.append(log_p[1:-1] + np.log1p(-share), -np.inf)
+        mass[1:] = np.logaddexp(mass[1:], log_p[1:-1] + np.log(share))
+    mass[0] = np.logaddexp(mass[0], log_p[0])
+    kept, cell = mass > -np.inf, (log_p[:-1] > -np.inf) & np.isfinite(ratio[:-1])
+    whole = index.astype(np.int64) if step else np.arange(len(cuts))
+    infinite = float(np.exp(log_p[-1]))
+    return Grid(step, cuts[kept], whole[kept], mass[kept], ratio[:-1][cell], log_p[:-1][cell], infinite)
+
+
+def _log_sum(values: Array) -> Array:
+    top = values.max(axis=-1, keepdims=True)
+    return np.asarray(np.log(np.exp(values - top).sum(axis=-1)) + top[..., 0])
+
+
+def _log1m(probability: float) -> float:
+    return math.log1p(-probability) if probability < 1 else -math.inf

@@ -1,0 +1,202 @@
+"""The privacy-loss accountant: proven, tight to about 1 part in 10,000, and fast.
+
+The printed epsilon is an upper bound. Four things could spoil it, and each is paid for:
+  grid        connect-the-dots only moves the loss up (`lattice.grid`); the step is chosen so that epsilon rises by less
+              than `precision` of itself, judged by the gap between the cumulants of the grid from above and from below
+  far tail    what lies above the window has a Chernoff bound, which is added
+  wrapping    the transform is circular: what lies below the window re-enters inside it, which can only add to delta
+  round-off   each entry of the transform carries a bound on its error; their sum is added to every cell
+
+The law is tilted by e^{tilt l} before the transform, with the tilt of the best Renyi order, and untilted after it.
+Round-off is then relative to the tail that is asked for, so delta = 1e-30 is as precise as delta = 1e-3, and the window
+only has to hold the neighbourhood of epsilon.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from sfumato.account.checks import check_delta, check_epsilon, check_rate
+from sfumato.account.convert import epsilon_from_rdp, log_delta_from_rdp
+from sfumato.account.dominating import merged_gaussian, pair_of
+from sfumato.account.event import Composed, Event, GaussianEvent, Mixture, Nothing, Repeated
+from sfumato.account.lattice import Grid, Loss, Sometimes, Times, Together, grid
+from sfumato.account.noises import Array
+from sfumato.account.pairs import Reversed
+from sfumato.account.structure import check_one_relation, costs_nothing, is_non_private
+from sfumato.account.tail import LARGEST_WINDOW, Tail
+
+PRECISION = 5e-5
+_TILTS = 2.0 ** np.arange(-20.0, 40.0)
+
+
+@dataclass(frozen=True)
+class Pld:
+    """Prices an event by its privacy-loss distribution.
+
+    >>> from sfumato.account.event import PoissonSampled
+    >>> round(Pld().epsilon(Repeated(PoissonSampled(0.05, GaussianEvent(1.0)), 200), 1e-5), 3)
+    4.766
+    """
+
+    precision: float = PRECISION
+    name: str = "pld"
+
+    def check(self, event: Event) -> None:
+        """Refuse an event, by name, for which no dominating pair is known."""
+        if not _trivial(event):
+            _directions(event)
+
+    def epsilon(self, event: Event, delta: float) -> float:
+        """The smallest epsilon that is proven at `delta`, to the precision asked for."""
+        check_delta(delta)
+        if _trivial(event):
+            return 0.0 if costs_nothing(event) else math.inf
+        best = 0.0
+        for backward in _directions(event):
+            best = max(best, _epsilon(event, backward, delta, self.precision, best))
+        return best
+
+    def epsilons(self, event: Event, times: Sequence[int], delta: float) -> list[float]:
+        """The epsilon after each number of repetitions in `times`; grids are shared where they are precise enough."""
+        return [self.epsilon(Repeated(event, count), delta) for count in times]
+
+    def delta(self, event: Event, epsilon: float) -> float:
+        """The smallest delta that is proven at `epsilon`."""
+        check_epsilon(epsilon)
+        if _trivial(event):
+            return 0.0 if costs_nothing(event) else 1.0
+        return max(_delta(event, backward, epsilon, self.precision) for backward in _directions(event))
+
+    def tradeoff(self, event: Event, false_positive_rate: float) -> float:
+        """A proven floor under the false negative rate of every test between the worlds with this false positive rate.
+
+        From delta(epsilon) at every epsilon >= 0: f(a) >= max(1 - delta - e^epsilon a, e^-epsilon (1 - delta - a)).
+        """
+        check_rate(false_positive_rate)
+        if _trivial(event):
+            return 1.0 - false_positive_rate if costs_nothing(event) else 0.0
+        epsilons, deltas = _profile(event, self.precision)
+        left = 1 - deltas - np.exp(np.minimum(epsilons, 700.0)) * false_positive_rate
+        right = np.exp(-epsilons) * (1 - deltas - false_positive_rate)
+        return float(max(0.0, left.max(), right.max()))
+
+
+def _trivial(event: Event) -> bool:
+    check_one_relation(event)
+    return costs_nothing(event) or is_non_private(event)
+
+
+def _epsilon(event: Event, backward: bool, delta: float, precision: float, known: float) -> float:
+    """The epsilon of one direction, or anything at most `known` if it is below that."""
+    rough = _loss(event, backward, 0.0, 0.05)
+    tilt, simple = _best_tilt(rough, lambda order, rho: epsilon_from_rdp(order, rho, delta))
+    if simple <= known:
+        return simple
+    loss, step = _tuned(event, backward, tilt, simple, precision)
+    return max(0.0, min(simple, Tail(loss, step, tilt, simple).epsilon(delta)))
+
+
+def _delta(event: Event, backward: bool, epsilon: float, precision: float) -> float:
+    rough = _loss(event, backward, 0.0, 0.05)
+    tilt, simple = _best_tilt(rough, lambda order, rho: log_delta_from_rdp(order, rho, epsilon))
+    loss, step = _tuned(event, backward, tilt, epsilon, precision)
+    bound = float(Tail(loss, step, tilt, epsilon).deltas(np.array([epsilon]))[0])
+    return min(1.0, math.exp(min(simple, 0.0)) + rough.infinite, bound)
+
+
+@lru_cache(maxsize=16)
+def _profile(event: Event, precision: float) -> tuple[Array, Array]:
+    """delta at every epsilon >= 0 of a grid, the larger of both directions."""
+    tails = []
+    for backward in _directions(event):
+        spread = math.sqrt(_loss(event, backward, 0.0, 0.05).moments(0.0).variance)
+        loss, step = _tuned(event, backward, 1.0, spread, precision)
+        tails.append(Tail(loss, step, 0.0, 0.0))
+    losses = tails[0].losses
+    epsilons = np.maximum(losses[(losses > -tails[0].step / 2) & (losses < 300)], 0.0)
+    return epsilons, np.max([tail.deltas(epsilons) for tail in tails], axis=0)
+
+
+def _best_tilt(loss: Loss, bound: Callable[[Array, Array], Array]) -> tuple[float, float]:
+    """The tilt (Renyi order minus one) with the smallest bound, and that bound."""
+    tilts = _TILTS
+    for width in (0.75, 0.19, 0.0):
+        values = bound(1 + tilts, loss.cumulants(tilts) / tilts)
+        at = int(np.nanargmin(values))
+        best = float(tilts[at]), float(values[at])
+        tilts = best[0] * 2.0 ** np.linspace(-width, width, 7)
+    return best
+
+
+def _tuned(event: Event, backward: bool, tilt: float, epsilon: float, precision: float) -> tuple[Loss, float]:
+    """The event on the coarsest grid that is precise enough and not too large, and the step of the grid."""
+    rough = _loss(event, backward, 0.0, 0.05)
+    cumulant, mean, variance = rough.moments(tilt)
+    spread = max(math.sqrt(variance), 1e-7 * abs(mean))  # a loss with a largest value gathers there
+    wanted = precision * max(epsilon, 0.05 * spread)
+    spacing = 0.05 * min(1.0, max(0.08, math.sqrt(0.3 * wanted * tilt / max(cumulant - rough.floor(tilt), 1e-300))))
+    spacing = 0.05 * 2.0 ** (math.floor(2 * math.log2(spacing / 0.05)) / 2)
+    least = 24 * spread / LARGEST_WINDOW
+    step = min(spread / 4, math.sqrt(12 * wanted / (_steps(event) * (1 + tilt))))
+    for _ in range(8):
+        step = 2.0 ** (math.floor(2 * math.log2(max(step, least))) / 2)
+        loss, used = _loss(event, backward, step, spacing), step
+        error = (loss.moments(tilt).cumulant - loss.floor(tilt)) / tilt
+        better = min(step * min(max(math.sqrt(0.6 * wanted / max(error, 1e-300)), 0.02), 50.0), spread / 6)
+        settled = error < wanted and max(better, least) / step < 1.5
+        if settled or 0.1 * wanted <= error <= wanted or step < 1.01 * least:
+            break
+        step = better
+    return loss, used
+
+
+def _loss(event: Event, backward: bool, step: float, spacing: float) -> Loss:
+    """The tree of losses of an event: the one place that knows repetition, composition and participation."""
+    ratio = merged_gaussian(event)
+    if ratio is not None:
+        return _leaf(GaussianEvent(ratio), False, step, spacing)
+    match event:
+        case Repeated(event=inner, times=times):
+            return Times(_loss(inner, backward, step, spacing), times)
+        case Composed(events=events):
+            return Together([_loss(part, backward, step, spacing) for part in events if not costs_nothing(part)])
+        case Mixture(probability=probability, event=inner):
+            return Sometimes(probability, _loss(inner, backward, step, spacing))
+    return _leaf(event, backward, step, spacing)
+
+
+@lru_cache(maxsize=64)
+def _leaf(event: Event, backward: bool, step: float, spacing: float) -> Grid:
+    pair = pair_of(event)
+    return grid(Reversed(pair) if backward and not pair.symmetric else pair, step, spacing)
+
+
+def _leaves(event: Event) -> list[Event]:
+    match event:
+        case Repeated(event=inner) | Mixture(event=inner):
+            return _leaves(inner)
+        case Composed(events=events):
+            return [leaf for part in events for leaf in _leaves(part)]
+    return [] if isinstance(event, Nothing) else [event]
+
+
+def _directions(event: Event) -> tuple[bool, ...]:
+    return (False,) if all(pair_of(leaf).symmetric for leaf in _leaves(event)) else (False, True)
+
+
+def _steps(event: Event) -> float:
+    """How many noisy releases the event holds, on average."""
+    match event:
+        case Repeated(event=inner, times=times):
+            return times * _steps(inner)
+        case Mixture(probability=probability, event=inner):
+            return probability * _steps(inner)
+        case Composed(events=events):
+            return sum(_steps(part) for part in events)
+    return 1.0

@@ -1,0 +1,46 @@
+"""What every accountant answers, and how one is found by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from sfumato.account.event import Event
+from sfumato.errors import BadValue, nearest
+
+
+class Accountant(Protocol):
+    """Says what an event costs. Every answer is proven; what cannot be proven raises CannotAccount."""
+
+    @property
+    def name(self) -> str:
+        """The word that `accountant` knows it by."""
+
+    def epsilon(self, event: Event, delta: float) -> float:
+        """An epsilon that holds at `delta`; infinite if there is none."""
+
+    def epsilons(self, event: Event, times: Sequence[int], delta: float) -> list[float]:
+        """The epsilon after each number of repetitions in `times`."""
+
+    def delta(self, event: Event, epsilon: float) -> float:
+        """A delta that holds at `epsilon`."""
+
+    def tradeoff(self, event: Event, false_positive_rate: float) -> float:
+        """A floor under the false negative rate of every test with this false positive rate."""
+
+
+def accountant(name: str = "auto") -> Accountant:
+    """The accountant of that name: auto, pld, rdp or gdp.
+
+    >>> accountant("gdp").name
+    'gdp'
+    """
+    from sfumato.account.auto import Auto
+    from sfumato.account.gdp import Gdp
+    from sfumato.account.pld import Pld
+    from sfumato.account.rdp import Rdp
+
+    known: dict[str, type[Auto] | type[Gdp] | type[Pld] | type[Rdp]] = {"auto": Auto, "gdp": Gdp, "pld": Pld, "rdp": Rdp}
+    if name not in known:
+        raise BadValue(f"the accountant {name!r} is not known. {nearest(name, known)}")
+    return known[name]()

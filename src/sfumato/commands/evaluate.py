@@ -1,0 +1,35 @@
+"""`sfumato evaluate`: a run's model on public test data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sfumato.errors import DataError
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    json_: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Evaluate a run's model on the public test split of its data set."""
+    from sfumato.objective import evaluate as measure
+    from sfumato.prepare import prepare
+    from sfumato.request import Request
+    from sfumato.run import load, read_summary
+
+    summary = read_summary(run)
+    prepared = prepare(Request.from_toml(run / "run.toml"))
+    if prepared.test is None:
+        raise DataError(f"{summary['data']} has no public test data, so nothing can be measured without a cost.")
+    metrics = measure(load(run), prepared.test.records, prepared.objective)
+    if json_:
+        typer.echo(
+            json.dumps({"run": str(run), "data": summary["data"], "epsilon": summary["epsilon"], **metrics}, indent=2)
+        )
+        return
+    for name, value in metrics.items():
+        typer.echo(f"{name:<18} {value:.4f}")

@@ -1,0 +1,115 @@
+"""Data sets by name, read from a folder in their public formats: `load("mnist")`, `build_population(...)`.
+
+The folder is the one that is given, else `SFUMATO_DATA`, else the user's cache. What is there is read as found, and its
+counts are recorded; what is not there is downloaded and checked.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from sfumato.data.download import SOURCES, download
+from sfumato.data.fingerprint import of_tensors
+from sfumato.data.population import Client, Population, Records
+from sfumato.data.sets import EMNIST_CLASSES, READERS, Dataset, digits
+from sfumato.data.split import partition
+from sfumato.errors import BadValue, DataError, nearest
+from sfumato.key import Key
+
+NAMES = ("digits", *READERS)
+
+
+@dataclass(frozen=True)
+class _Slices:
+    dataset: Dataset
+    parts: list[np.ndarray] = field(repr=False)
+    test_fraction: float
+    key: Key
+
+    def __call__(self, number: int) -> Client:
+        rows = self.parts[number]
+        if self.test_fraction == 0:
+            return Client(self._records(rows))
+        held_out = round(self.test_fraction * len(rows))
+        rows = rows[self.key.child("test", client=number).permutations(1, len(rows))[0]]
+        return Client(self._records(rows[held_out:]), self._records(rows[:held_out]))
+
+    def _records(self, rows: np.ndarray) -> Records:
+        index = torch.from_numpy(rows)
+        return Records(self.dataset.scaling(self.dataset.pool.x[index]), self.dataset.pool.y[index])
+
+
+def build_population(
+    dataset: Dataset,
+    clients: int,
+    split: str,
+    key: Key,
+    records_per_client: int | None = None,
+    test_fraction: float = 0.0,
+) -> Population:
+    """The pool shared out to clients; a client's tensors are made when it is drawn.
+
+    With `test_fraction` each client keeps that part of its own records, at random, to test its own model on.
+
+    >>> build_population(load("digits"), 200, "iid", Key.from_seed(0), records_per_client=7).name
+    'digits/iid/200x7'
+    """
+    if not 0 <= test_fraction < 1:
+        raise BadValue(f"test_fraction={test_fraction} must be at least 0 and below 1, e.g. 0.2.")
+    parts = partition(split, dataset.pool, clients, key, records_per_client)
+    size = f"{clients}x{records_per_client}" if records_per_client else f"{clients}"
+    tensors = [dataset.pool.x, dataset.pool.y, *(torch.from_numpy(part) for part in parts)]
+    fingerprint = of_tensors(tensors, dataset.scaling, test_fraction, key.digest)
+    return Population(
+        f"{dataset.name}/{split}/{size}", clients, _Slices(dataset, parts, test_fraction, key), fingerprint
+    )
+
+
+def load(name: str, folder: str | Path | None = None, allow_download: bool = True) -> Dataset:
+    """The data set of that name.
+
+    >>> load("digits").counts
+    {'train': 1400, 'test': 397}
+    """
+    if name not in NAMES:
+        if name == "emnist":
+            raise BadValue(
+                f"emnist has several splits. Choose one: {', '.join(f'emnist-{s}' for s in EMNIST_CLASSES)}."
+            )
+        raise BadValue(f"unknown data set {name!r}. {nearest(name, NAMES)}")
+    if name == "digits":
+        return digits()
+    root = data_folder(folder)
+    try:
+        return READERS[name](name, root)
+    except FileNotFoundError:
+        if not allow_download:
+            raise DataError(_wanted(name, root, "downloads are off")) from None
+    try:
+        download(SOURCES[name], root)
+    except (OSError, DataError) as error:
+        raise DataError(_wanted(name, root, f"the download failed: {error}")) from error
+    return READERS[name](name, root)
+
+
+def data_folder(folder: str | Path | None = None) -> Path:
+    """Where data sets are: the folder given, else `SFUMATO_DATA`, else the user's cache."""
+    if folder is not None:
+        return Path(folder).expanduser()
+    if given := os.environ.get("SFUMATO_DATA"):
+        return Path(given).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "sfumato"
+
+
+def _wanted(name: str, root: Path, why: str) -> str:
+    source = SOURCES[name]
+    return (
+        f"{name} is not in {root}, and {why}. Put {', '.join(source.wanted)} into {root / source.folder}, "
+        "or name another folder with --data-dir or SFUMATO_DATA."
+    )

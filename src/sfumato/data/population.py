@@ -1,0 +1,160 @@
+"""Private data stays in a `Population`, one client at a time; public data is another type, and the two never mix."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sfumato.data.fingerprint import of_files, of_tensors
+from sfumato.data.records import READERS, Client, Records, as_client, kind
+from sfumato.errors import BadValue, DataError
+from sfumato.imports import import_path
+
+__all__ = ["Client", "Population", "PublicData", "Records", "require_population", "require_public"]
+
+
+@dataclass(frozen=True)
+class PublicData:
+    """Records that anybody may use: a published test split, queries, a mask's data."""
+
+    name: str
+    records: Records
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.records, Records):
+            raise BadValue(
+                f"PublicData({self.name!r}): records is {kind(self.records)}. Give Records(x, y) that anybody may see; "
+                "what clients hold is a Population."
+            )
+
+
+@dataclass(frozen=True)
+class Population:
+    """Clients by number, loaded when drawn.
+
+    `size` is declared, never counted: under add/remove the true count is itself private. `fingerprint` names the data,
+    so that a round may be replayed with the same noise on the same data only; None means that they may have changed.
+
+    >>> ones = Population.from_function(lambda client: (torch.ones(3, 2), torch.zeros(3)), size=1_000_000, name="ones")
+    >>> ones.client(999_999).train.count
+    3
+    """
+
+    name: str
+    size: int
+    load: Callable[[int], Any] = field(repr=False)
+    fingerprint: str | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.load):
+            raise BadValue(
+                f"Population({self.name!r}): load is {kind(self.load)}. Give a function from client number to data."
+            )
+        if isinstance(self.size, bool) or not isinstance(self.size, int) or self.size < 1:
+            raise BadValue(f"Population({self.name!r}): size={self.size!r} must be a positive whole number of clients.")
+
+    def client(self, number: int) -> Client:
+        """The data of one client, checked; a client may have no records at all.
+
+        Numbers in double precision become float32, as rows are, and whole-number targets become int64.
+        """
+        if not 0 <= number < self.size:
+            raise BadValue(
+                f"client {number} does not exist: population {self.name!r} has clients 0 to {self.size - 1}."
+            )
+        try:
+            loaded = self.load(number)
+        except Exception as error:
+            raise DataError(
+                f"client {number} of {self.name!r} could not be loaded: {type(error).__name__}: {error}. "
+                "Mend the loader or the client's data."
+            ) from error
+        return as_client(loaded, f"client {number} of {self.name!r}")
+
+    @staticmethod
+    def from_list(clients: Any, name: str = "list") -> Population:
+        """Clients held in memory, each `(x, y)` or `(x, y, x_test, y_test)`.
+
+        >>> Population.from_list([(torch.ones(3, 2), torch.zeros(3))] * 5, name="five").size
+        5
+        """
+        if isinstance(clients, PublicData | Population | torch.Tensor | np.ndarray | str):
+            raise BadValue(f"Population.from_list: got {kind(clients)}. Give a list with one (x, y) per client.")
+        checked = [as_client(item, f"client {number} of {name!r}") for number, item in enumerate(clients)]
+        tensors = [tensor for client in checked for part in client if part is not None for tensor in part]
+        return Population(name, len(checked), checked.__getitem__, of_tensors(tensors))
+
+    @staticmethod
+    def from_function(function: Callable[[int], Any], size: int, name: str = "function") -> Population:
+        """Clients made by a function of their number; nothing is called before a client is drawn."""
+        return Population(name, size, function)
+
+    @staticmethod
+    def from_folder(path: str | Path, name: str | None = None) -> Population:
+        """One file per client (.pt, .npz or .safetensors) with x and y, and x_test and y_test if it has them.
+
+        Client 0 is the first file by name.
+        """
+        folder = Path(path)
+        if not folder.is_dir():
+            raise DataError(f"no folder {folder}. Give a folder with one .pt, .npz or .safetensors file per client.")
+        files = sorted(file for file in folder.iterdir() if file.suffix in READERS)
+        if not files:
+            raise DataError(f"no client in {folder}. Put one .pt, .npz or .safetensors file per client there.")
+        return Population(name or folder.resolve().name, len(files), _Folder(tuple(files)), of_files(files))
+
+    @staticmethod
+    def from_import(path: str, size: int | None = None) -> Population:
+        """What `module:name` names: a population or a list, a function without arguments that returns one, or, with
+        `size`, a function from client number to data.
+        """
+        found = import_path(path)
+        if callable(found) and not isinstance(found, Population):
+            if _takes_a_number(found):
+                if size is None:
+                    raise BadValue(
+                        f"{path} is a function of the client number. Say how many clients there are with size=."
+                    )
+                return Population.from_function(found, size, path)
+            found = found()
+        if isinstance(found, Population):
+            return found
+        if isinstance(found, list | tuple):
+            return Population.from_list(found, name=path)
+        raise BadValue(f"{path} gives {kind(found)}. It must give a Population or a list with one (x, y) per client.")
+
+
+def require_population(value: object, where: str) -> Population:
+    """`value` if it is a population; public data is refused there."""
+    if isinstance(value, Population):
+        return value
+    raise BadValue(f"{where} needs a Population, not {kind(value)}. Make one with Population.from_list, say.")
+
+
+def require_public(value: object, where: str) -> PublicData:
+    """`value` if it is public data; what clients hold is refused there."""
+    if isinstance(value, PublicData):
+        return value
+    raise BadValue(
+        f"{where} needs PublicData, not {kind(value)}. Clients' data must not be used where nothing pays for it."
+    )
+
+
+def _takes_a_number(function: Callable[..., Any]) -> bool:
+    parameters = inspect.signature(function).parameters.values()
+    return any(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+
+
+@dataclass(frozen=True)
+class _Folder:
+    files: tuple[Path, ...]
+
+    def __call__(self, number: int) -> Any:
+        file = self.files[number]
+        return READERS[file.suffix](file)

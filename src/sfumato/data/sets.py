@@ -1,0 +1,155 @@
+"""The data sets that are known by name, read from a folder in their public formats.
+
+Pixels stay bytes until they are needed, and are scaled by constants that everybody knows, never by the clients' own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from sfumato.data.formats import read_cifar, read_idx
+from sfumato.data.population import PublicData, Records
+from sfumato.errors import DataError
+from sfumato.key import Key
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Bytes to float32: divided by the largest value, less the mean, over the standard deviation, per channel."""
+
+    largest: float
+    mean: tuple[float, ...]
+    stddev: tuple[float, ...]
+
+    def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Pixels [..., channels, height, width], scaled."""
+        factor = torch.tensor([1.0 / (self.largest * s) for s in self.stddev]).reshape(-1, 1, 1)
+        shift = torch.tensor([m / s for m, s in zip(self.mean, self.stddev, strict=True)]).reshape(-1, 1, 1)
+        return pixels.to(torch.float32).mul_(factor).sub_(shift)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A pool that clients will share out, and a public test split.
+
+    `pool` holds the inputs as stored, `train` the same records scaled; `counts` is what the folder really had.
+    """
+
+    name: str
+    pool: Records = field(repr=False)
+    test: PublicData = field(repr=False)
+    classes: int
+    task: str
+    counts: Mapping[str, int]
+    scaling: Scaling = field(repr=False)
+
+    @cached_property
+    def train(self) -> Records:
+        """The whole pool, scaled: four times the memory of the bytes."""
+        return Records(self.scaling(self.pool.x), self.pool.y)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one record."""
+        return tuple(self.pool.x.shape[1:])
+
+
+def _dataset(name: str, train: Records, test: Records, classes: int, scaling: Scaling) -> Dataset:
+    for part in (train, test):
+        if part.x.shape[0] != part.y.shape[0]:
+            raise DataError(f"{name}: {part.x.shape[0]} images and {part.y.shape[0]} labels. Fetch the files again.")
+        if part.count and not 0 <= int(part.y.min()) <= int(part.y.max()) < classes:
+            raise DataError(
+                f"{name}: labels from {int(part.y.min())} to {int(part.y.max())}, not 0 to {classes - 1}. "
+                "Fetch the files again."
+            )
+    public = PublicData(f"{name}/test", Records(scaling(test.x), test.y))
+    return Dataset(name, train, public, classes, "classification", {"train": train.count, "test": test.count}, scaling)
+
+
+def digits() -> Dataset:
+    """scikit-learn's 1,797 digits of 8x8 pixels from 0 to 16, parted once and for all by a public key."""
+    from sklearn.datasets import load_digits
+
+    found = load_digits()
+    order = Key.from_seed(0).child("digits").permutations(1, len(found.target))[0]
+    x = torch.from_numpy(found.images.astype(np.uint8)[order]).unsqueeze(1)
+    y = torch.from_numpy(found.target.astype(np.int64)[order])
+    return _dataset(
+        "digits", Records(x[:1400], y[:1400]), Records(x[1400:], y[1400:]), 10, Scaling(16.0, (0.3053,), (0.3760,))
+    )
+
+
+def _idx_set(folders: tuple[Path, ...], prefix: str, turned: bool) -> Records:
+    for folder in folders:
+        images, labels = (_either(folder / f"{prefix}-{kind}-ubyte") for kind in ("images-idx3", "labels-idx1"))
+        if images and labels:
+            x, y = read_idx(images), read_idx(labels)
+            if x.ndim != 3 or y.ndim != 1:
+                raise DataError(
+                    f"{images} and {labels} have shapes {x.shape} and {y.shape}, not images and labels. "
+                    "Fetch them again."
+                )
+            pixels = np.array(x.transpose(0, 2, 1) if turned else x)
+            return Records(torch.from_numpy(pixels).unsqueeze(1), torch.from_numpy(y.astype(np.int64)))
+    raise FileNotFoundError(prefix)
+
+
+def _either(path: Path) -> Path | None:
+    return next((p for p in (path, path.with_name(path.name + ".gz")) if p.is_file()), None)
+
+
+def _mnist(name: str, root: Path) -> Dataset:
+    fashion = name == "fashion-mnist"
+    folders = [root / name, root / ("FashionMNIST" if fashion else "MNIST") / "raw"]
+    own = root.resolve()
+    named = own.parent.name if own.name == "raw" else own.name
+    if ("fashion" in named.lower()) == fashion:  # both sets use the same file names
+        folders.append(root)
+    train, test = (_idx_set(tuple(folders), prefix, turned=False) for prefix in ("train", "t10k"))
+    return _dataset(name, train, test, 10, _SCALINGS[name])
+
+
+def _emnist(name: str, root: Path) -> Dataset:
+    """EMNIST stores its images transposed, and counts its letters from 1."""
+    split = name.removeprefix("emnist-")
+    folders = (root / "emnist", root / "EMNIST" / "raw", root)
+    train, test = (_idx_set(folders, f"{name}-{part}", turned=True) for part in ("train", "test"))
+    first = 1 if split == "letters" else 0
+    train, test = (Records(part.x, part.y - first) for part in (train, test))
+    return _dataset(name, train, test, EMNIST_CLASSES[split], _SCALINGS["emnist"])
+
+
+def _cifar10(name: str, root: Path) -> Dataset:
+    for folder in (root / "cifar-10-batches-bin", root):
+        batches, test = sorted(folder.glob("data_batch_*.bin")), folder / "test_batch.bin"
+        if batches and test.is_file():
+            return _dataset(name, _cifar_records(batches), _cifar_records([test]), 10, _SCALINGS[name])
+    raise FileNotFoundError(name)
+
+
+def _cifar_records(files: list[Path]) -> Records:
+    x, y = (np.concatenate(part) for part in zip(*map(read_cifar, files), strict=True))
+    return Records(torch.from_numpy(x), torch.from_numpy(y.astype(np.int64)))
+
+
+# Means and standard deviations of the published training sets, as commonly quoted.
+_SCALINGS = {
+    "mnist": Scaling(255.0, (0.1307,), (0.3081,)),
+    "fashion-mnist": Scaling(255.0, (0.2860,), (0.3530,)),
+    "emnist": Scaling(255.0, (0.1736,), (0.3317,)),
+    "cifar10": Scaling(255.0, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+}
+EMNIST_CLASSES = {"letters": 26, "balanced": 47, "byclass": 62, "bymerge": 47, "digits": 10, "mnist": 10}
+READERS: dict[str, Callable[[str, Path], Dataset]] = {
+    "mnist": _mnist,
+    "fashion-mnist": _mnist,
+    **{f"emnist-{split}": _emnist for split in EMNIST_CLASSES},
+    "cifar10": _cifar10,
+}

@@ -1,0 +1,203 @@
+"""How a pool of records becomes clients: iid, shards by label, and Dirichlet in both common forms.
+
+Each split returns one array of row numbers per client. A record goes to at most one client, and everything follows from
+the key, which is public: a split is part of an experiment's description.
+
+| text                  | who gets what                                                             | client sizes     |
+|-----------------------|---------------------------------------------------------------------------|------------------|
+| `iid`                 | records at random                                                         | equal            |
+| `shards:4`            | 4 runs of the records sorted by label (McMahan et al. 2017)               | equal            |
+| `dirichlet:0.5`       | each client draws its own mixture of classes (Hsu et al. 2019)            | equal            |
+| `dirichlet-classes:0.5` | each class is divided over the clients (Yurochkin et al. 2019)          | very different   |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sfumato.errors import BadValue, DataError, nearest
+
+if TYPE_CHECKING:
+    from sfumato.data.population import Records
+    from sfumato.key import Key
+
+SPLITS = ("iid", "shards", "dirichlet", "dirichlet-classes")
+
+
+def iid(records: Records, clients: int, key: Key, records_per_client: int | None = None) -> list[np.ndarray]:
+    """Records at random; without `records_per_client` all of them, and sizes differ by at most one."""
+    return np.array_split(_chosen(records.count, clients, key, records_per_client), clients)
+
+
+def shards(
+    records: Records, clients: int, shards_per_client: int, key: Key, records_per_client: int | None = None
+) -> list[np.ndarray]:
+    """Records sorted by label and cut into equal shards, of which each client gets `shards_per_client` at random.
+
+    What does not fill a shard is left out, at random. A client sees few labels: about as many as it has shards.
+    """
+    labels = _labels(records)
+    count = clients * shards_per_client
+    if shards_per_client < 1:
+        raise BadValue(f"shards:{shards_per_client}: a client needs at least one shard.")
+    if records_per_client is not None and records_per_client % shards_per_client:
+        raise BadValue(
+            f"{records_per_client} records per client do not make {shards_per_client} equal shards. "
+            f"Use a multiple of {shards_per_client}."
+        )
+    order = _chosen(records.count, clients, key, records_per_client)
+    size = len(order) // count
+    if size == 0:
+        raise BadValue(f"{records.count} records do not fill {count} shards. Use fewer clients or fewer shards each.")
+    order = order[: size * count]
+    order = order[np.argsort(labels[order], kind="stable")].reshape(count, size)
+    deal = key.child("deal").permutations(1, count)[0].reshape(clients, shards_per_client)
+    return list(order[deal].reshape(clients, -1))
+
+
+def dirichlet(
+    records: Records, clients: int, concentration: float, key: Key, records_per_client: int | None = None
+) -> list[np.ndarray]:
+    """Equal clients, each with its own mixture of classes from a Dirichlet around the pool's frequencies.
+
+    The prior is `concentration` times the number of classes times the frequencies, so balanced pools give the usual
+    symmetric Dirichlet. Classes are used up as clients draw from them; a client that wants one that is gone draws anew.
+    """
+    labels = _labels(records)
+    size = _used(records.count, clients, records_per_client) // clients
+    classes, counts = np.unique(labels, return_counts=True)
+    _check_concentration("dirichlet", concentration)
+    mixtures = key.child("mixture").dirichlet(concentration * counts * len(counts) / counts.sum(), clients)
+    shuffled = [
+        rows[key.child("class", number=i).permutations(1, len(rows))[0]] for i, rows in enumerate(_by(labels, classes))
+    ]
+    left = counts.copy()
+    parts = []
+    for client, mixture in enumerate(mixtures):
+        taken = _take(mixture, left, size, key.child("client", number=client))
+        parts.append(np.concatenate([rows[n - m : n] for rows, n, m in zip(shuffled, left, taken, strict=True)]))
+        left = left - taken
+    return parts
+
+
+def dirichlet_classes(records: Records, clients: int, concentration: float, key: Key) -> list[np.ndarray]:
+    """Each class divided over the clients in proportions from a symmetric Dirichlet; every record is used.
+
+    Sizes differ widely when the concentration is small, and a client may end up with no record at all.
+    """
+    labels = _labels(records)
+    _check_clients(clients)
+    _check_concentration("dirichlet-classes", concentration)
+    classes = np.unique(labels)
+    shares = key.child("shares").dirichlet(np.full(clients, float(concentration)), len(classes))
+    pieces: list[list[np.ndarray]] = [[] for _ in range(clients)]
+    for number, (rows, share) in enumerate(zip(_by(labels, classes), shares, strict=True)):
+        rows = rows[key.child("class", number=number).permutations(1, len(rows))[0]]
+        cuts = np.rint(np.cumsum(share)[:-1] * len(rows)).astype(np.int64)
+        for client, piece in enumerate(np.split(rows, cuts)):
+            pieces[client].append(piece)
+    return [np.concatenate(piece) for piece in pieces]
+
+
+def parse(text: str) -> tuple[str, float | None]:
+    """The name and number of a split's text.
+
+    >>> parse("shards:4"), parse("iid")
+    (('shards', 4.0), ('iid', None))
+    """
+    name, colon, number = text.partition(":")
+    if name not in SPLITS:
+        raise BadValue(f"unknown split {text!r}. {nearest(name, SPLITS)}")
+    if name == "iid":
+        if colon:
+            raise BadValue(f"split {text!r}: iid takes no number. Write iid.")
+        return name, None
+    example = "shards:4" if name == "shards" else f"{name}:0.5"
+    try:
+        value = float(number)
+    except ValueError:
+        raise BadValue(f"split {text!r}: {name} needs a number. Write {example}, for example.") from None
+    if not 0 < value < float("inf") or (name == "shards" and value != int(value)):
+        kind = "a whole number above 0" if name == "shards" else "a finite number above 0"
+        raise BadValue(f"split {text!r}: {number} is not {kind}. Write {example}, for example.")
+    return name, value
+
+
+def partition(
+    text: str, records: Records, clients: int, key: Key, records_per_client: int | None = None
+) -> list[np.ndarray]:
+    """The split that a text names, see the table on top."""
+    name, value = parse(text)
+    if value is None:
+        return iid(records, clients, key, records_per_client)
+    if name == "shards":
+        return shards(records, clients, int(value), key, records_per_client)
+    if name == "dirichlet":
+        return dirichlet(records, clients, value, key, records_per_client)
+    if records_per_client is not None:
+        raise BadValue(
+            f"{text} gives clients of its own sizes, so records_per_client={records_per_client} cannot hold. "
+            "Use dirichlet, or leave it out."
+        )
+    return dirichlet_classes(records, clients, value, key)
+
+
+def _chosen(count: int, clients: int, key: Key, records_per_client: int | None) -> np.ndarray:
+    """The records that are used, in random order."""
+    order: np.ndarray = key.child("order").permutations(1, count)[0]
+    return order[: _used(count, clients, records_per_client)]
+
+
+def _used(count: int, clients: int, records_per_client: int | None) -> int:
+    """How many records are used; there must be one for each client, or as many as are asked for."""
+    _check_clients(clients)
+    if records_per_client is not None and records_per_client < 1:
+        raise BadValue(f"records_per_client={records_per_client}: give each client at least one record.")
+    needed = clients * (records_per_client or 1)
+    if needed > count:
+        raise BadValue(
+            f"{clients} clients of {records_per_client or 'at least 1'} need {needed} records, the pool has {count}. "
+            "Use fewer clients or fewer records each."
+        )
+    return count if records_per_client is None else needed
+
+
+def _take(mixture: np.ndarray, left: np.ndarray, size: int, key: Key) -> np.ndarray:
+    """How many of each class a client takes: draws from its mixture, repeated where a class has run out."""
+    taken: np.ndarray = np.zeros_like(left)
+    attempt = 0
+    while missing := size - int(taken.sum()):
+        weights = np.where(taken < left, mixture, 0.0)
+        if not weights.any():
+            weights = (left - taken).astype(np.float64)
+        edges = np.cumsum(weights / weights.sum())
+        drawn = np.searchsorted(edges[:-1], key.child("draw", attempt=attempt).uniform(missing), side="right")
+        taken = np.minimum(taken + np.bincount(drawn, minlength=len(left)), left)
+        attempt += 1
+    return taken
+
+
+def _labels(records: Records) -> np.ndarray:
+    if records.y.ndim != 1 or records.y.is_floating_point():
+        raise DataError(
+            f"a split by label needs one class per record; y is {records.y.dtype} of shape {tuple(records.y.shape)}. "
+            "Use iid."
+        )
+    labels: np.ndarray = records.y.numpy()
+    return labels
+
+
+def _by(labels: np.ndarray, classes: np.ndarray) -> list[np.ndarray]:
+    return [np.flatnonzero(labels == label) for label in classes]
+
+
+def _check_clients(clients: int) -> None:
+    if clients < 1:
+        raise BadValue(f"clients={clients}: there must be at least one.")
+
+
+def _check_concentration(name: str, value: float) -> None:
+    if not 0 < value < float("inf"):
+        raise BadValue(f"{name}:{value}: the concentration must be a finite number above 0. Small is uneven, e.g. 0.5.")

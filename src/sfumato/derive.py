@@ -1,0 +1,148 @@
+"""The walk: carry a claim through a round's slots, for each unit, and keep what every piece saw.
+
+Nothing else in the program computes a sensitivity or attaches an event to a run. The engine hands each piece the claim
+that reached it in this walk, so the noise that is drawn and the noise that is accounted are one number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sfumato.account.event import Event, NonPrivate, Relation, Unit
+from sfumato.claim import Claim, Step, Steps, table, text
+from sfumato.errors import BadValue, UnsoundRound
+
+if TYPE_CHECKING:
+    from sfumato.round import Round
+
+
+@dataclass(frozen=True)
+class UnitDerivation:
+    """What is proven for one unit: its relation, the event of one round in each view, and the steps that led there."""
+
+    unit: Unit
+    relation: Relation
+    world: Event
+    server: Event | None
+    stddev: float | None
+    sensitivity: float | None
+    assumptions: tuple[str, ...]
+    steps: Steps
+    before: tuple[Claim, ...]  # the claim that reached each piece, in the order of `pieces(round)`
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """What is proven for a round at one population and dimension. `units` holds only what is proven."""
+
+    population: int
+    dimension: int
+    units: dict[Unit, UnitDerivation]
+    refused: dict[Unit, UnsoundRound]
+
+    @property
+    def primary(self) -> UnitDerivation:
+        """Clients where they are hidden, else records."""
+        return self.units[Unit.CLIENT] if Unit.CLIENT in self.units else self.units[Unit.RECORD]
+
+
+def pieces(round: Round) -> Iterator[tuple[str, Any]]:
+    """Every piece with its slot, in the order of the walk."""
+    yield "sample", round.sample
+    yield "local", round.local
+    for piece in round.client:
+        yield "client", piece
+    yield "channel", round.channel
+    yield "aggregate", round.aggregate
+    for piece in round.server:
+        yield "server", piece
+    yield "optimizer", round.optimizer
+
+
+def derive(round: Round, population: int, dimension: int) -> Derivation:
+    """The events of one round for each unit and each view, or a refusal with its reason and its fix."""
+    if population < 1:
+        raise BadValue(f"population={population}: declare how many clients there are, at least 1.")
+    if round.nonprivate or round.unproven:
+        return _without_guarantee(round, population, dimension)
+    units: dict[Unit, UnitDerivation] = {}
+    refused: dict[Unit, UnsoundRound] = {}
+    for unit in Unit:
+        try:
+            units[unit] = _walk(round, unit, population, dimension)
+        except UnsoundRound as refusal:
+            refused[unit] = refusal
+    if not units:
+        raise refused[Unit.CLIENT]
+    return Derivation(population, dimension, units, refused)
+
+
+def _walk(round: Round, unit: Unit, population: int, dimension: int) -> UnitDerivation:
+    relation = round.sample.relation if unit is Unit.CLIENT else Relation.REPLACE
+    claim = Claim(unit, relation, population, dimension)
+    steps: list[Step] = []
+    before: list[Claim] = []
+    try:
+        for slot, piece in pieces(round):
+            before.append(claim)
+            claim = piece.carry(claim)
+            if not type(piece).__module__.startswith("sfumato."):
+                claim = claim.assuming(f"as stated by {type(piece).__module__}.{type(piece).__qualname__}")
+            steps.append(
+                Step(slot, text(piece), str(claim) if claim.sampling and slot != "sample" else _opening(claim))
+            )
+        if claim.world is None:
+            raise UnsoundRound(
+                "no piece of this round adds noise, so nothing is hidden from those who see the model.",
+                "put AddNoise(Gaussian(noise_multiplier)) into the server slot; for a baseline without privacy, say "
+                "nonprivate=True (recipe fedavg).",
+            )
+    except UnsoundRound as refusal:
+        so_far = f"  ({relation.replace('_', '/')}, one {unit})\n{table(tuple(steps))}" if steps else ""
+        raise UnsoundRound(refusal.reason, refusal.fix, so_far) from None
+    return UnitDerivation(
+        unit,
+        relation,
+        claim.world,
+        claim.server,
+        claim.stddev,
+        claim.noise_sensitivity,
+        claim.assumptions,
+        tuple(steps),
+        tuple(before),
+    )
+
+
+def _opening(claim: Claim) -> str:
+    return f"neighbours: {claim.relation.replace('_', '/')} one {claim.unit}"
+
+
+def _without_guarantee(round: Round, population: int, dimension: int) -> Derivation:
+    """A round that claims nothing. The pieces still need the bounds that hold, so the walk goes on past a refusal."""
+    why = "the non-private baseline" if round.nonprivate else "no proven guarantee"
+    claim = Claim(Unit.CLIENT, round.sample.relation, population, dimension)
+    steps: list[Step] = []
+    before: list[Claim] = []
+    for slot, piece in pieces(round):
+        before.append(claim)
+        try:
+            claim = piece.carry(claim)
+            states = str(claim) if slot != "sample" else _opening(claim)
+        except UnsoundRound as refusal:
+            claim = piece.unproven(claim) if hasattr(piece, "unproven") else claim
+            states = f"not proven: {refusal.reason}"
+        steps.append(Step(slot, text(piece), states))
+    unit = UnitDerivation(
+        Unit.CLIENT,
+        round.sample.relation,
+        NonPrivate(why),
+        NonPrivate(why),
+        claim.stddev,
+        None,
+        (),
+        tuple(steps),
+        tuple(before),
+    )
+    return Derivation(population, dimension, {Unit.CLIENT: unit}, {})

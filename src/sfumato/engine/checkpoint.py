@@ -1,0 +1,90 @@
+"""What a run needs to go on after a crash: written to a temporary file, synced, then renamed, so it is whole or not there."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save
+
+from sfumato.engine.plan import Plan
+from sfumato.errors import DataError
+from sfumato.key import Key
+
+_CHECKPOINT, _SECRET = "checkpoint.safetensors", "secret.key"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The state after `round` rounds."""
+
+    round: int
+    attempt: int
+    description: str
+    plan: Plan
+    params: torch.Tensor
+    state: dict[str, torch.Tensor]
+
+    def write(self, folder: Path) -> None:
+        """Replace the folder's checkpoint by this one."""
+        facts = {
+            "round": self.round,
+            "attempt": self.attempt,
+            "description": self.description,
+            "plan": asdict(self.plan),
+        }
+        tensors = {"params": self.params.cpu(), **{f"state.{name}": value.cpu() for name, value in self.state.items()}}
+        write_atomically(folder / _CHECKPOINT, save(tensors, {"sfumato": json.dumps(facts)}))
+
+    @staticmethod
+    def read(folder: Path) -> Checkpoint | None:
+        """The folder's checkpoint, if there is one."""
+        path = folder / _CHECKPOINT
+        if not path.exists():
+            return None
+        try:
+            with safe_open(path, framework="pt") as file:
+                facts: dict[str, Any] = json.loads(file.metadata()["sfumato"])
+                tensors: Mapping[str, torch.Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except Exception as error:
+            raise DataError(f"{path} cannot be read: {error}. Start a new run in another folder.") from error
+        state = {name.removeprefix("state."): value for name, value in tensors.items() if name.startswith("state.")}
+        plan = Plan(**facts["plan"])
+        return Checkpoint(facts["round"], facts["attempt"], facts["description"], plan, tensors["params"], state)
+
+
+def write_atomically(path: Path, content: bytes | str, mode: int = 0o644) -> None:
+    """The file has the old content or the new, never a part; it is on disk when this returns."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    data = content.encode() if isinstance(content, str) else content
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def root_key(folder: Path | None, make: Callable[[], bytes]) -> Key:
+    """The run's root: read from the folder's secret file, or made and written there for its owner's eyes only."""
+    if folder is None:
+        return Key.from_secret(make())
+    path = folder / _SECRET
+    if not path.exists():
+        write_atomically(path, make(), mode=0o600)
+    return Key.from_secret(path.read_bytes())

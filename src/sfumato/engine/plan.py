@@ -1,0 +1,154 @@
+"""How the cohort is computed on this machine: which way, how many clients at once, how many workers. Measured, not guessed.
+
+A plan changes speed, not results: block and loop agree to 1e-3 of an update's norm, and a plan that does not is dropped.
+It is stored with the run, so that a resumed run goes on in the same way, to the same bits.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import os
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from sfumato.data.population import Records
+from sfumato.errors import BadValue
+from sfumato.key import Key
+from sfumato.local.forward import OneByOne, Stacked
+from sfumato.update import Layout
+
+if TYPE_CHECKING:
+    from sfumato.objective import Objective
+    from sfumato.round import Round
+
+PATHS = ("loop", "stacked", "vmapped")
+_MOST_CLIENTS = 64
+_BLOCK_BYTES = 64 * 2**20
+_BYTES_PER_PARAMETER = 44  # row, start, gradient, momentum, update (float32); sum, noise and draws (float64)
+_LOOP_ONLY = (nn.modules.conv._ConvNd, nn.RNNBase)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One way to run a cohort."""
+
+    path: str = "loop"
+    block: int = 1
+    workers: int = 1
+
+    def __post_init__(self) -> None:
+        if self.path not in PATHS or self.block < 1 or self.workers < 1 or (self.path == "loop" and self.block > 1):
+            raise BadValue(f"{self}: the path is one of {', '.join(PATHS)}; a loop has block=1; workers is at least 1.")
+
+    def forward(self, module: nn.Module) -> Stacked | OneByOne:
+        """The forward pass of this plan."""
+        return OneByOne(module) if self.path == "loop" else Stacked(module, vmapped=self.path == "vmapped")
+
+
+def choose(round: Round, module: nn.Module, layout: Layout, objective: Objective, example: Records) -> Plan:
+    """The fastest plan, from a few steps on made-up records of the same shape; no private data is looked at."""
+    check_memory(layout)
+    cores = torch.get_num_threads()
+    if example.x.device.type != "cpu":
+        cores = 1
+    trial = _Trial(_shortened(round.local), module, layout, objective, example)
+    candidates = [Plan()] + ([Plan(workers=cores)] if cores > 1 else [])
+    if not any(isinstance(part, _LOOP_ONLY) for part in module.modules()):
+        block = max(1, min(_MOST_CLIENTS, _BLOCK_BYTES // (4 * layout.dimension)))
+        if block > 1:
+            stacked = next(
+                (plan for plan in (Plan("stacked", block), Plan("vmapped", block)) if trial.agrees(plan)), None
+            )
+            candidates += [stacked] if stacked else []
+    return min(candidates, key=trial.seconds_per_client) if len(candidates) > 1 else candidates[0]
+
+
+def check_memory(layout: Layout) -> None:
+    """Refuse a model whose round cannot fit, before anything is spent."""
+    try:
+        available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return
+    needed = _BYTES_PER_PARAMETER * layout.dimension
+    if needed > available:
+        raise BadValue(
+            f"a round over {layout.dimension:,} trainable parameters needs about {needed / 2**30:.1f} GiB, and "
+            f"{available / 2**30:.1f} GiB are free. Use a smaller model, or freeze a part of it (requires_grad_(False))."
+        )
+
+
+def _shortened(local: object) -> object:
+    """The same local training, for two steps, where it can be told so."""
+    names = {part.name for part in dataclasses.fields(local)} if dataclasses.is_dataclass(local) else set()
+    if {"epochs", "steps"} <= names:
+        return dataclasses.replace(local, epochs=None, steps=2)  # type: ignore[type-var]
+    return local
+
+
+class _Trial:
+    def __init__(
+        self, local: object, module: nn.Module, layout: Layout, objective: Objective, example: Records
+    ) -> None:
+        self.local, self.module, self.layout, self.objective = local, module, layout, objective
+        records = 2 * int(getattr(local, "batch_size", 16))
+        self.clients = [_made_up(example, records, client) for client in range(_MOST_CLIENTS)]
+        self.params = layout.row(module).to(example.x.device)
+
+    def rows(self, plan: Plan, clients: Sequence[int], module: nn.Module) -> torch.Tensor:
+        keys = [Key.from_seed(client) for client in clients]
+        chosen = [self.clients[client] for client in clients]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            rows: torch.Tensor = self.local.train(  # type: ignore[attr-defined]
+                plan.forward(module), self.layout, self.objective.loss, self.params, chosen, keys, 0
+            )
+        return rows
+
+    def agrees(self, plan: Plan) -> bool:
+        """Whether the plan works for this module and gives what a loop over clients gives."""
+        try:
+            together = self.rows(plan, range(3), self.module)
+        except Exception:
+            return False
+        apart = torch.cat([self.rows(Plan(), [client], self.module) for client in range(3)])
+        return bool(((together - apart).norm(dim=1) <= 1e-3 * apart.norm(dim=1) + 1e-12).all())
+
+    def seconds_per_client(self, plan: Plan) -> float:
+        if plan.workers == 1:
+            return _least_seconds(lambda: self.rows(plan, range(plan.block), self.module)) / plan.block
+        copies = [copy.deepcopy(self.module) for _ in range(plan.workers)]
+        threads = torch.get_num_threads()
+        try:
+            with ThreadPoolExecutor(plan.workers, initializer=lambda: torch.set_num_threads(1)) as pool:
+                every = range(plan.workers)
+                run = lambda: list(pool.map(lambda w: self.rows(plan, [w], copies[w]), every))  # noqa: E731
+                return _least_seconds(run) / plan.workers
+        finally:
+            torch.set_num_threads(threads)
+
+
+def _least_seconds(run: Callable[[], object]) -> float:
+    """The fastest of a few: other programs on the machine can only add time."""
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def _made_up(example: Records, records: int, client: int) -> Records:
+    shape = (records, *example.x.shape[1:])
+    x = torch.zeros(shape, dtype=example.x.dtype)
+    if x.is_floating_point():
+        x = Key.from_seed(client).child("trial").normal(*shape).to(example.x.dtype)
+    y = torch.zeros((records, *example.y.shape[1:]), dtype=example.y.dtype)
+    return Records(x.to(example.x.device), y.to(example.y.device))

@@ -1,0 +1,265 @@
+"""Run a Round over a Population on this machine: a generator, so that the loop belongs to the user.
+
+Each round goes in the order of the ledger: reserve, compute, checkpoint, settle, show. With a folder, a run that was
+killed at any moment goes on to the same result, within the same budget.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import hmac
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from sfumato.account import accountant
+from sfumato.account.event import Event, Nothing, Repeated, Unit, compose
+from sfumato.account.ledger import Cost, Ledger
+from sfumato.claim import text
+from sfumato.context import Context
+from sfumato.data.population import Population, Records, require_population
+from sfumato.derive import Derivation, pieces
+from sfumato.engine.checkpoint import Checkpoint, root_key
+from sfumato.engine.cohort import Cohort, Job, Total
+from sfumato.engine.plan import Plan, choose
+from sfumato.errors import BadValue, BudgetExceeded, DataError
+from sfumato.guarantee import Guarantee, check_delta, guarantee
+from sfumato.key import Key
+from sfumato.models import check_module
+from sfumato.round import Round
+from sfumato.update import Layout
+
+if TYPE_CHECKING:
+    from sfumato.objective import Objective
+
+WORLD = "everyone who sees the model"
+SERVER = "the server"
+_NOT_DURABLE = "the ledger is in memory: what was spent is forgotten when this process ends"
+_SEEDED = "simulation: holds for whoever does not know the seed"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What is known after a round: released values only, but for `diagnostics`, which are not private."""
+
+    round: int
+    rounds: int
+    params: torch.Tensor
+    seconds: float
+    derivation: Derivation
+    run: Simulation
+    diagnostics: dict[str, object] | None = None
+
+    @property
+    def module(self) -> nn.Module:
+        """An ordinary module with the parameters of this round."""
+        module = copy.deepcopy(self.run.job.module)
+        self.run.job.layout.write(self.params.to("cpu"), module)
+        return module
+
+    def epsilon(self, delta: float) -> float | None:
+        """What has been spent against everyone who sees the model; None where nothing is proven."""
+        return self.run.guarantee(delta).epsilon
+
+    def guarantee(self, delta: float, unit: Unit | None = None, server: bool = False) -> Guarantee:
+        """What has been spent, as a sentence."""
+        return self.run.guarantee(delta, unit, server)
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A run that is ready to start: everything that could be refused has been checked."""
+
+    job: Job
+    derivation: Derivation
+    population: Population
+    ledger: Ledger
+    rounds: int
+    root: Key
+    seeded: bool
+    folder: Path | None
+    start: Checkpoint
+    inputs: str
+    budget: tuple[float, float] | None
+    diagnostics: bool
+
+    def guarantee(self, delta: float, unit: Unit | None = None, server: bool = False) -> Guarantee:
+        """What the ledger says was spent on `unit`, against everyone who sees the model or against the server."""
+        unit = unit or self.derivation.primary.unit
+        proof = self.derivation.units.get(unit)
+        view = SERVER if server else WORLD
+        if proof is None:
+            why = self.derivation.refused[unit].reason
+            return Guarantee(None, delta, unit, self.derivation.primary.relation, view, "", "", (), why)
+        spent = self.ledger.spent(unit)
+        event: Event | None = Nothing() if spent is None else spent.server if server else spent.world
+        extra = (*((_SEEDED,) if self.seeded else ()), *(() if self.ledger.durable else (_NOT_DURABLE,)))
+        return guarantee(
+            event, delta, unit=unit, relation=proof.relation, view=view, assumptions=(*proof.assumptions, *extra)
+        )
+
+    def __iter__(self) -> Iterator[Progress]:
+        cohort = Cohort(self.job, self.population, self.start.plan, self.diagnostics)
+        try:
+            yield from self._rounds(cohort)
+        finally:
+            cohort.close()
+
+    def _rounds(self, cohort: Cohort) -> Iterator[Progress]:
+        now = self.start
+        costs = {unit: Cost(proof.relation, proof.world, proof.server) for unit, proof in self.derivation.units.items()}
+        run = self.root.child("name").digest
+        affordable = self.budget is None or self._cost(self.rounds - now.round) <= self.budget[0]
+        for number in range(now.round, self.rounds):
+            started = time.perf_counter()
+            key = self._key(now.attempt)
+            name = key.child("round", number=number).digest
+            if not affordable and not self.ledger.holds(name):
+                self._check_budget(number)
+            reservation = self.ledger.reserve(
+                run=run, round=number, attempt=now.attempt, key=name, inputs=self.inputs, costs=costs
+            )
+            ids = self.job.round.sample.draw(self.population.size, key.child("cohort", round=number))
+            total = cohort.total(now.params, ids.tolist(), number, key)
+            now = self._serve(now, total, number, key)
+            if self.folder is not None:
+                now.write(self.folder)
+            self.ledger.settle(reservation)
+            seconds = time.perf_counter() - started
+            notes = {"cohort": len(ids), "norms": total.norms} if self.diagnostics else None
+            yield Progress(now.round, self.rounds, now.params, seconds, self.derivation, self, notes)
+
+    def _key(self, attempt: int) -> Key:
+        return self.root.child("run", description=self.start.description, attempt=attempt)
+
+    def _serve(self, now: Checkpoint, total: Total, number: int, key: Key) -> Checkpoint:
+        """The server's half: divide, noise, process, step."""
+        round, proof = self.job.round, self.job.proof
+        value = round.aggregate.finish(total.rows, total.weight).to(now.params.dtype)
+        for place, (slot, piece) in enumerate(pieces(round)):
+            if slot == "server":
+                own = key.child("server", round=number, place=place)
+                value = piece(value, Context(number, self.job.layout, proof.before[place], own))
+        params, state = round.optimizer.step(now.params, now.state, value)
+        if not bool(params.isfinite().all()):
+            raise DataError(
+                f"round {number + 1}: the parameters are no longer finite. Lower the learning rates; without a Clip, one client's "
+                "broken row is enough."
+            )
+        return Checkpoint(number + 1, now.attempt, now.description, now.plan, params, state)
+
+    def _cost(self, further: int) -> float:
+        """Epsilon after so many further rounds."""
+        assert self.budget is not None
+        proof = self.derivation.primary
+        spent = self.ledger.spent(proof.unit)
+        event = compose(*([spent.world] if spent else []), *([Repeated(proof.world, further)] if further else []))
+        return accountant("auto").epsilon(event, self.budget[1])
+
+    def _check_budget(self, number: int) -> None:
+        assert self.budget is not None
+        epsilon, delta = self.budget
+        if (cost := self._cost(1)) > epsilon:
+            raise BudgetExceeded(
+                f"round {number + 1} would bring epsilon to {cost:.4g}, over the budget of {epsilon:g} at delta {delta:g}. "
+                f"The run stops after {number} rounds; what was released stays within the budget."
+            )
+
+
+def simulate(
+    round: Round,
+    population: Population,
+    module: nn.Module,
+    objective: Objective,
+    *,
+    rounds: int,
+    seed: int | None = None,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    budget: tuple[float, float] | None = None,
+    plan: Plan | None = None,
+    device: str = "cpu",
+    diagnostics: bool = False,
+    description: str = "",
+) -> Simulation:
+    """Check everything, then give back the run: `for progress in simulate(...)`.
+
+    The randomness comes from a fresh secret of the system, kept in `folder` if there is one; `seed` replaces it, for
+    simulations only. `budget` is (epsilon, delta): the run stops before the round that would pass it.
+    """
+    population = require_population(population, "simulate")
+    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
+        raise BadValue(f"rounds={rounds}: at least one round, as a whole number.")
+    if budget is not None:
+        check_delta(budget[1])
+    module = copy.deepcopy(module).to(device)
+    layout = Layout.of(module)
+    example = _example(population, device)
+    check_module(module, example.x)
+    derivation = round.derive(population=population.size, dimension=layout.dimension)
+    job = Job(round, derivation.primary, layout, module.train(), objective, example)
+    params = layout.row(module)
+    described = _digest(
+        description, text(round), population.name, population.size, layout, params.cpu().numpy().tobytes()
+    )
+    path = None if folder is None else Path(folder)
+    found = None if path is None else Checkpoint.read(path)
+    if path is not None:
+        path.mkdir(parents=True, exist_ok=True)
+        if not resume and (found is not None or (path / "ledger.sqlite").exists()):
+            raise BadValue(f"{path} already holds a run. Give another folder, or resume=True to go on with it.")
+    if found is not None and found.description != described:
+        raise BadValue(f"{path} holds another run: its round, model or population differs. Give another folder.")
+    root = Key.from_seed(seed).child("root") if seed is not None else root_key(path, lambda: os.urandom(32))
+    ledger = Ledger(None if path is None else path / "ledger.sqlite", population.name)
+    if found is None:
+        plan = plan or choose(round, module, layout, objective, example)
+        found = Checkpoint(0, 0, described, plan, params, round.optimizer.start(params))
+        if path is not None:
+            found.write(path)
+    inputs = _inputs(root, population, found.plan)
+    attempt = _attempt(ledger, found, inputs)
+    start = Checkpoint(found.round, attempt, described, found.plan, found.params.to(device), found.state)
+    return Simulation(
+        job, derivation, population, ledger, rounds, root, seed is not None, path, start, inputs, budget, diagnostics
+    )
+
+
+def _example(population: Population, device: str) -> Records:
+    """Two records' worth of the shapes and types that the clients have; values are not used."""
+    for client in range(min(population.size, 1000)):
+        records = population.client(client).train
+        if records.count:
+            x = torch.zeros((2, *records.x.shape[1:]), dtype=records.x.dtype, device=device)
+            return Records(x, torch.zeros((2, *records.y.shape[1:]), dtype=records.y.dtype, device=device))
+    raise DataError(f"none of the first clients of {population.name!r} has a record. Give clients with data.")
+
+
+def _digest(*facts: object) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for fact in facts:
+        digest.update(fact if isinstance(fact, bytes) else repr(fact).encode())
+        digest.update(b"\0")
+    return digest.hexdigest()
+
+
+def _inputs(root: Key, population: Population, plan: Plan) -> str:
+    """A name for everything that a replay must have in common, keyed so that it does not reveal the data."""
+    fingerprint = population.fingerprint or os.urandom(16).hex()  # unknown data may have changed
+    facts = f"{fingerprint} {plan} {torch.__version__} {torch.get_num_threads()}"
+    return hmac.new(root.child("inputs").stream(32), facts.encode(), hashlib.sha256).hexdigest()
+
+
+def _attempt(ledger: Ledger, found: Checkpoint, inputs: str) -> int:
+    """The attempt to go on with: a new one if noise was drawn after the checkpoint for inputs that may have been others."""
+    later = ledger.after(found.round)
+    if any(entry_inputs != inputs for _, entry_inputs in later):
+        return max(attempt for attempt, _ in later) + 1
+    return max([found.attempt, *(attempt for attempt, _ in later)])

@@ -1,0 +1,58 @@
+"""Everything that Sfumato refuses, in words for the person who reads them: what is wrong, the value, what to do.
+
+SfumatoError
+├── BadValue        an argument, option or file that cannot be meant
+├── DataError       data that are missing, broken or of the wrong shape
+├── UnsoundRound    a round whose privacy cannot be proven: the reason, its fix, and how far the proof went
+├── CannotAccount   an event for which no bound is known, or none can be computed at this precision
+├── BudgetExceeded  the next round would pass the budget (exit status 3)
+└── LedgerError     a ledger that must not be written: another population, a newer schema, shared noise
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class SfumatoError(Exception):
+    """A mistake that the user can mend; the command line prints it as one sentence."""
+
+
+class BadValue(SfumatoError, ValueError):
+    """An argument, option or file that cannot be meant."""
+
+
+class DataError(SfumatoError):
+    """Data that are missing, broken or of the wrong shape."""
+
+
+class CannotAccount(SfumatoError):
+    """An event for which no bound is known, or none can be computed."""
+
+
+class BudgetExceeded(SfumatoError):
+    """The next round would pass the budget."""
+
+
+class LedgerError(SfumatoError):
+    """A ledger that must not be written."""
+
+
+class UnsoundRound(SfumatoError):
+    """A round whose privacy cannot be proven."""
+
+    def __init__(self, reason: str, fix: str, so_far: str = "") -> None:
+        self.reason, self.fix, self.so_far = reason, fix, so_far
+        super().__init__(reason + f"\n  fix: {fix}" + (f"\n  so far:\n{so_far}" if so_far else ""))
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name: the near one if there is any, else all of them.
+
+    >>> nearest("minst", ["mnist", "digits"])
+    "Did you mean 'mnist'?"
+    """
+    known = sorted(known)
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"Did you mean '{close[0]}'?" if close else f"Known: {', '.join(known)}."

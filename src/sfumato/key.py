@@ -1,0 +1,129 @@
+"""Randomness as a value: a key has a path, gives children, and is drawn from once.
+
+A key is 32 bytes. A child is BLAKE2b(parent, name and numbers), so the noise of round 3 or the batches of client 17
+depend on the root secret and their own path, never on the order in which a program asks. All bytes come from SHAKE-128
+keyed with those 32 bytes, a cryptographic generator: whoever does not know the root can tell nothing of what is drawn.
+This is the only module that draws random numbers; `torch.manual_seed` and `numpy.random` appear nowhere else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+
+_SIZE = 32
+
+
+@dataclass(frozen=True)
+class Key:
+    """A node in the tree of randomness. `repr` shows its path, never its bytes.
+
+    >>> root = Key.from_seed(0)
+    >>> root.child("noise", round=3)
+    Key('/noise:round=3')
+    >>> root.child("noise", round=3).uniform(2) == root.child("noise", round=3).uniform(2)
+    array([ True,  True])
+    """
+
+    _bytes: bytes = field(repr=False)
+    path: str = "/"
+
+    @staticmethod
+    def from_secret(secret: bytes) -> Key:
+        """The root of a run, from 32 secret bytes."""
+        if len(secret) != _SIZE:
+            raise ValueError(f"a root secret has {_SIZE} bytes, this one has {len(secret)}.")
+        return Key(secret)
+
+    @staticmethod
+    def from_system() -> Key:
+        """A fresh root from the operating system."""
+        return Key(os.urandom(_SIZE))
+
+    @staticmethod
+    def from_seed(seed: int) -> Key:
+        """A root that anybody can make again: for simulations, public splits and initial weights."""
+        return Key(hashlib.blake2b(f"seed {int(seed)}".encode(), digest_size=_SIZE, person=b"sfumato-seed").digest())
+
+    def child(self, name: str, **numbers: int | str) -> Key:
+        """The key at a path below this one."""
+        step = name + "".join(f":{word}={value}" for word, value in sorted(numbers.items()))
+        digest = hashlib.blake2b(step.encode(), key=self._bytes, digest_size=_SIZE, person=b"sfumato-key").digest()
+        return Key(digest, self.path.rstrip("/") + "/" + step)
+
+    def __repr__(self) -> str:
+        return f"Key({self.path!r})"
+
+    @property
+    def digest(self) -> str:
+        """A name for this key that does not reveal it."""
+        return hashlib.blake2b(self._bytes, digest_size=16, person=b"sfumato-name").hexdigest()
+
+    def stream(self, size: int) -> bytes:
+        """`size` bytes; every other draw is made from these."""
+        return hashlib.shake_128(self._bytes).digest(size)
+
+    def integers(self, count: int) -> np.ndarray:
+        """`count` uniform 64-bit words."""
+        return np.frombuffer(self.stream(8 * count), dtype="<u8")
+
+    def uniform(self, count: int) -> np.ndarray:
+        """`count` numbers uniform in (0, 1), with 53 bits each."""
+        return ((self.integers(count) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+
+    def permutations(self, count: int, size: int) -> np.ndarray:
+        """`count` random orders of `size` things, one per row."""
+        return np.argsort(self.integers(count * size).reshape(count, size), axis=1, kind="stable")
+
+    def normal(self, *shape: int) -> torch.Tensor:
+        """Standard normal float64 numbers by Box and Muller, from 106 random bits for each pair."""
+        import math
+
+        import torch
+
+        count = math.prod(shape)
+        pairs = (count + 1) // 2
+        uniform = torch.from_numpy(self.uniform(2 * pairs))
+        radius = uniform[:pairs].log_().mul_(-2.0).sqrt_()
+        angle = uniform[pairs:].mul_(2.0 * math.pi)
+        return torch.cat([radius * angle.cos(), radius * angle.sin()])[:count].reshape(shape)
+
+    def generator(self) -> torch.Generator:
+        """A torch generator for what hides nothing: initial weights, dropout masks."""
+        import torch
+
+        return torch.Generator().manual_seed(int(self.integers(1)[0] >> np.uint64(1)))
+
+    def dirichlet(self, concentrations: np.ndarray, count: int) -> np.ndarray:
+        """`count` points of the simplex, one per row.
+
+        A gamma variate of shape a is one of shape a + 1 times a uniform to the power 1/a; kept as logarithms, small
+        concentrations do not underflow.
+        """
+        from scipy.special import gammaincinv
+
+        shape = (count, len(concentrations))
+        uniform = self.uniform(2 * count * len(concentrations)).reshape(2, *shape)
+        logs = np.log(gammaincinv(concentrations + 1.0, uniform[0])) + np.log(uniform[1]) / concentrations
+        weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+    @contextmanager
+    def seeding_torch(self) -> Iterator[None]:
+        """Code that asks torch's global generator, as users' models do, gets numbers of this key; afterwards the
+        generator is as it was.
+        """
+        import torch
+
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(int(self.integers(1)[0] >> np.uint64(1)))
+            yield

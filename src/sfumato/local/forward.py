@@ -1,0 +1,177 @@
+"""One forward pass for several clients at once, each with parameters of its own; or for one, as fast as it goes.
+
+`Stacked` passes the records of all clients through the module as one batch, and replaces only the functions that read a
+parameter: a linear layer becomes one batched matrix product. A module that uses its parameters in another way is run
+under `torch.func.vmap`. Either way no client sees another's records or parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.func import functional_call, vmap
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from sfumato.errors import BadValue
+from sfumato.key import Key
+
+Parameters = dict[str, torch.Tensor]  # name -> [clients, *shape]
+
+_DROPOUT = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d)
+_RANDOM = (torch.rand, torch.randn, torch.rand_like, torch.randn_like, torch.bernoulli, torch.randint, torch.normal,
+           torch.randperm, F.alpha_dropout, F.feature_alpha_dropout, F.gumbel_softmax, F.rrelu, torch.dropout)  # fmt: skip
+
+
+class DropoutMasks:
+    """Dropout masks from each client's own key, made when first asked for: most models have no dropout.
+
+    A client draws masks for its own records only, so its masks do not depend on who shares its block.
+    """
+
+    def __init__(self, keys: Sequence[Key]) -> None:
+        self.keys = keys
+        self._generators: list[torch.Generator] = []
+
+    def draw(self, counts: Sequence[int], width: int, shape: Sequence[int], p: float) -> torch.Tensor:
+        """What is kept, for `counts` records of each client, padded to `width` records."""
+        self._generators = self._generators or [key.generator() for key in self.keys]
+        kept = torch.ones(len(counts), width, *shape, dtype=torch.bool)
+        for place, count in enumerate(counts):
+            kept[place, :count] = torch.rand(count, *shape, generator=self._generators[place]) >= p
+        return kept.flatten(0, 1)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The records of one step, client after client, each padded to the same number."""
+
+    x: torch.Tensor
+    counts: tuple[int, ...]
+    masks: DropoutMasks
+
+    @property
+    def width(self) -> int:
+        """How many places each client has."""
+        return int(self.x.shape[0]) // len(self.counts)
+
+
+class NotStackable(Exception):
+    """The module uses a parameter in a way for which there is no stacked rule."""
+
+
+def _stacked_linear(
+    clients: int, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    rows = x.reshape(clients, -1, x.shape[-1])
+    transposed = weight.transpose(1, 2)
+    y = torch.bmm(rows, transposed) if bias is None else torch.baddbmm(bias.unsqueeze(1), rows, transposed)
+    return y.reshape(*x.shape[:-1], weight.shape[1])
+
+
+def _affine(clients: int, x: torch.Tensor, weight: Any, bias: Any, lead: int) -> torch.Tensor:
+    """Scale and shift each client's records by its own parameters, which begin at dimension `lead` of a record."""
+    rows = x.reshape(clients, -1, *x.shape[1:])
+    for parameter, apply in ((weight, torch.mul), (bias, torch.add)):
+        if parameter is not None:
+            tail = x.dim() - lead - (parameter.dim() - 1)
+            rows = apply(rows, parameter.reshape(clients, *[1] * lead, *parameter.shape[1:], *[1] * tail))
+    return rows.reshape(x.shape)
+
+
+def _stacked_layer_norm(
+    clients: int, x: torch.Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> torch.Tensor:
+    plain = F.layer_norm(x, normalized_shape, None, None, eps)
+    return _affine(clients, plain, weight, bias, x.dim() - len(normalized_shape))
+
+
+_RULES: dict[Any, Callable[..., torch.Tensor]] = {F.linear: _stacked_linear, F.layer_norm: _stacked_layer_norm}
+
+
+class _StackedMode(TorchFunctionMode):
+    """Sends every function that reads a parameter to its rule, and dropout to the clients' own masks."""
+
+    def __init__(self, parameters: Parameters, batch: Batch) -> None:
+        super().__init__()
+        self.own = {id(value) for value in parameters.values()}
+        self.batch = batch
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _RULES:
+            return _RULES[func](len(self.batch.counts), *args, **kwargs)
+        if func in _DROPOUT or func in _RANDOM:
+            return _keyed(func, self.batch, *args, **kwargs)
+        if any(id(value) in self.own for value in (*args, *kwargs.values())):
+            raise NotStackable(func)
+        return func(*args, **kwargs)
+
+
+class _LoopMode(TorchFunctionMode):
+    """Only dropout is replaced: its masks come from the client's key."""
+
+    def __init__(self, batch: Batch) -> None:
+        super().__init__()
+        self.batch = batch
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _DROPOUT or func in _RANDOM:
+            return _keyed(func, self.batch, *args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+def _keyed(func: Any, batch: Batch, *args: Any, **kwargs: Any) -> torch.Tensor:
+    if func not in _DROPOUT:
+        raise BadValue(
+            f"the model draws random numbers by {func.__name__}, which no key controls, so a round could not be replayed. "
+            "Use nn.Dropout, or nothing random, in the forward pass."
+        )
+    return _keyed_dropout(func, batch, *args, **kwargs)
+
+
+def _keyed_dropout(
+    func: Any, batch: Batch, input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> torch.Tensor:
+    if not training or p == 0.0:
+        return input
+    shape = input.shape[1:] if func is F.dropout else input.shape[1:2]
+    kept = batch.masks.draw(batch.counts, batch.width, shape, p)
+    return input * kept.reshape(*kept.shape, *[1] * (input.dim() - kept.dim())).to(input.device) / (1.0 - p)
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """Several clients at once. `vmapped` runs the module under vmap, for modules without a stacked rule."""
+
+    module: nn.Module
+    vmapped: bool = False
+
+    def __call__(self, parameters: Parameters, batch: Batch) -> torch.Tensor:
+        """The outputs, client after client."""
+        if self.vmapped:
+            rows = batch.x.reshape(len(batch.counts), batch.width, *batch.x.shape[1:])
+            out: torch.Tensor = vmap(lambda p, x: functional_call(self.module, p, (x,)))(parameters, rows)
+            return out.flatten(0, 1)
+        with _StackedMode(parameters, batch):
+            out = functional_call(self.module, parameters, (batch.x,))
+        return out
+
+
+@dataclass(frozen=True)
+class OneByOne:
+    """One client: the module as it is, images with channels last."""
+
+    module: nn.Module
+
+    def __call__(self, parameters: Parameters, batch: Batch) -> torch.Tensor:
+        """The outputs for one client's records."""
+        x = batch.x.contiguous(memory_format=torch.channels_last) if batch.x.dim() == 4 else batch.x
+        own = {name: value.view(value.shape[1:]) for name, value in parameters.items()}
+        with _LoopMode(batch):
+            out: torch.Tensor = functional_call(self.module, own, (x,))
+        return out

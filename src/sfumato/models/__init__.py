@@ -1,0 +1,6 @@
+"""Models by name, a check that nothing of a model lives outside its row, and the fix for BatchNorm."""
+
+from sfumato.models.build import NAMES, build
+from sfumato.models.check import check_module, replace_batchnorm
+
+__all__ = ["NAMES", "build", "check_module", "replace_batchnorm"]

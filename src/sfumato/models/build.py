@@ -1,0 +1,128 @@
+"""Small models by name. Their initial weights come from a public key, so everybody can make them again.
+
+| name         | layers                                                             | parameters            |
+|--------------|--------------------------------------------------------------------|-----------------------|
+| `logistic`   | one linear layer                                                   | 7,850 (28x28, 10)     |
+| `mlp`        | two hidden layers of 200, the 2NN of McMahan et al. 2017           | 199,210 (28x28, 10)   |
+| `cnn-mnist`  | conv 3x3 16, pool, conv 3x3 32, pool, 128 units                    | 108,618 (28x28, 10)   |
+| `cnn-emnist` | conv 5x5 32, pool, conv 5x5 64, pool, both padded, 512 units       | 1,690,046 (28x28, 62) |
+| `cnn-cifar`  | conv 3x3 32, pool, conv 3x3 64, pool, conv 3x3 64, 64 units        | 122,570 (3x32x32, 10) |
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from sfumato.errors import BadValue, nearest
+from sfumato.imports import import_path, is_import_path
+from sfumato.key import Key
+
+
+def build(name: str | nn.Module, input_shape: tuple[int, ...], outputs: int, key: Key) -> nn.Module:
+    """The model of that name for records of `input_shape`, with weights that follow from the key alone.
+
+    `module:function` is called with those of `input_shape` and `outputs` that it takes; a module comes back as it is.
+    Torch's global generator is left as it was.
+
+    >>> model = build("logistic", (1, 28, 28), 10, Key.from_seed(0))
+    >>> sum(p.numel() for p in model.parameters())
+    7850
+    """
+    if isinstance(name, nn.Module):
+        return name
+    if name in _MODELS:
+        with key.child("ignored").seeding_torch():  # torch draws weights whether we want them or not
+            module = _MODELS[name](tuple(input_shape), outputs)
+        return _initialise(module, key.child("weights"))
+    if is_import_path(name):
+        return _imported(name, tuple(input_shape), outputs, key)
+    raise BadValue(f"unknown model {name!r}. {nearest(name, NAMES)} Your own is module:function.")
+
+
+def _imported(path: str, input_shape: tuple[int, ...], outputs: int, key: Key) -> nn.Module:
+    with key.child("import").seeding_torch():
+        found = import_path(path)
+    if not isinstance(found, nn.Module):
+        if not callable(found):
+            raise BadValue(f"{path} is a {type(found).__name__}. It must be a function that returns a torch.nn.Module.")
+        offered = {"input_shape": input_shape, "outputs": outputs}
+        taken = {word: value for word, value in offered.items() if word in inspect.signature(found).parameters}
+        with key.child("weights").seeding_torch():
+            found = found(**taken)
+    if not isinstance(found, nn.Module):
+        raise BadValue(f"{path} gives a {type(found).__name__}. It must give a torch.nn.Module.")
+    return found
+
+
+def _initialise(module: nn.Module, key: Key) -> nn.Module:
+    """PyTorch's own law for these layers: uniform within one over the root of the inputs of a unit."""
+    for name, layer in module.named_modules():
+        if isinstance(layer, nn.Linear | nn.Conv2d):
+            bound = 1.0 / math.sqrt(layer.weight[0].numel())
+            for kind, parameter in layer.named_parameters():
+                uniform = torch.from_numpy(key.child(f"{name}.{kind}").uniform(parameter.numel()))
+                with torch.no_grad():
+                    parameter.copy_(((2.0 * uniform - 1.0) * bound).reshape(parameter.shape))
+    return module
+
+
+def _logistic(shape: tuple[int, ...], outputs: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), outputs))
+
+
+def _mlp(shape: tuple[int, ...], outputs: int) -> nn.Module:
+    inputs = math.prod(shape)
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(inputs, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU(), nn.Linear(200, outputs)
+    )
+
+
+def _cnn_mnist(shape: tuple[int, ...], outputs: int) -> nn.Module:
+    channels = _channels("cnn-mnist", shape, least=10)
+    layers = (nn.Conv2d(channels, 16, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.MaxPool2d(2))
+    return _head(layers, shape, 128, outputs)
+
+
+def _cnn_emnist(shape: tuple[int, ...], outputs: int) -> nn.Module:
+    channels = _channels("cnn-emnist", shape, least=4)
+    first = (nn.Conv2d(channels, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2))
+    second = (nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2))
+    return _head((*first, *second), shape, 512, outputs)
+
+
+def _cnn_cifar(shape: tuple[int, ...], outputs: int) -> nn.Module:
+    channels = _channels("cnn-cifar", shape, least=18)
+    first = (nn.Conv2d(channels, 32, 3), nn.ReLU(), nn.MaxPool2d(2))
+    second = (nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2))
+    return _head((*first, *second, nn.Conv2d(64, 64, 3), nn.ReLU()), shape, 64, outputs)
+
+
+def _head(layers: tuple[nn.Module, ...], shape: tuple[int, ...], units: int, outputs: int) -> nn.Module:
+    features = nn.Sequential(*layers, nn.Flatten())
+    with torch.no_grad():
+        width = features(torch.zeros(1, *shape)).shape[1]
+    return nn.Sequential(*features, nn.Linear(width, units), nn.ReLU(), nn.Linear(units, outputs))
+
+
+def _channels(name: str, shape: tuple[int, ...], least: int) -> int:
+    if len(shape) != 3 or min(shape[1:]) < least:
+        raise BadValue(
+            f"{name} takes images [channels, height, width] of {least} pixels a side or more; these records have the "
+            f"shape {shape}. Use mlp, or a model of your own."
+        )
+    return shape[0]
+
+
+_MODELS: dict[str, Callable[[tuple[int, ...], int], nn.Module]] = {
+    "logistic": _logistic,
+    "mlp": _mlp,
+    "cnn-mnist": _cnn_mnist,
+    "cnn-emnist": _cnn_emnist,
+    "cnn-cifar": _cnn_cifar,
+}
+NAMES = tuple(_MODELS)

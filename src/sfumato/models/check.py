@@ -1,0 +1,117 @@
+"""What a client learns must all be in its row, which is clipped and noised; state beside it would leave bare."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from sfumato.errors import BadValue, UnsoundRound
+from sfumato.key import Key
+
+_BATCHNORM_FIX = "call sfumato.models.replace_batchnorm(model), which puts GroupNorm there with the same weights"
+_OTHER_FIX = "use a layer without running state (GroupNorm, LayerNorm, track_running_stats=False), or freeze that state"
+_GROUPS = 32
+
+
+def check_module(module: nn.Module, example: torch.Tensor) -> None:
+    """Refuse a model that keeps state of the data outside its trainable parameters.
+
+    Running statistics are known by their layers. Anything else is found by one forward pass of a copy in training mode
+    on `example` (some records): a buffer, a tensor attribute or a parameter that has changed is such state. What the
+    example does not provoke is not seen.
+    """
+    if lazy := [name for name, p in module.named_parameters() if nn.parameter.is_lazy(p)]:
+        raise BadValue(f"parameter {lazy[0]!r} has no shape yet. Call the model once on a batch before you give it.")
+    running = [(name, layer) for name, layer in module.named_modules() if _keeps_statistics(layer)]
+    if running:
+        listed = ", ".join(f"{name or 'the model'} ({type(layer).__name__})" for name, layer in running)
+        batchnorm = all(isinstance(layer, nn.modules.batchnorm._BatchNorm) for _, layer in running)
+        raise UnsoundRound(
+            f"statistics of the clients' records lie outside the row, and nothing clips or noises them: {listed}",
+            _BATCHNORM_FIX if batchnorm else f"{_BATCHNORM_FIX}; and {_OTHER_FIX}",
+        )
+    if changed := _changed_by_forward(module, example):
+        raise UnsoundRound(
+            "a training step changes state outside the row, and nothing clips or noises it: " + ", ".join(changed),
+            _OTHER_FIX,
+        )
+
+
+def replace_batchnorm(module: nn.Module) -> nn.Module:
+    """A copy with GroupNorm for every BatchNorm: statistics of one record, none of a batch, and none kept.
+
+    Weights and biases are copied; running statistics are dropped. Images get the largest number of groups up to 32 that
+    divides the channels. BatchNorm1d gets one group, since groups of single features would be normalised to zero.
+
+    >>> replace_batchnorm(nn.BatchNorm2d(48)).num_groups
+    24
+    """
+    module = _copy(module)
+    if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        return _group_norm(module)
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, nn.modules.batchnorm._BatchNorm):
+                setattr(parent, name, _group_norm(child))
+    return module
+
+
+def _copy(module: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:
+        raise BadValue(
+            f"the model cannot be copied: {type(error).__name__}: {error}. "
+            "Replace hooks such as torch.nn.utils.weight_norm by those of torch.nn.utils.parametrizations."
+        ) from error
+
+
+def _group_norm(layer: nn.modules.batchnorm._BatchNorm) -> nn.GroupNorm:
+    channels = layer.num_features
+    flat = isinstance(layer, nn.BatchNorm1d)
+    groups = 1 if flat else max(n for n in range(1, min(_GROUPS, channels) + 1) if channels % n == 0)
+    norm = nn.GroupNorm(groups, channels, eps=layer.eps, affine=layer.affine).train(layer.training)
+    if layer.affine:
+        norm.weight, norm.bias = layer.weight, layer.bias
+    return norm
+
+
+def _keeps_statistics(layer: nn.Module) -> bool:
+    return isinstance(layer, _NormBase) and layer.track_running_stats
+
+
+def _changed_by_forward(module: nn.Module, example: torch.Tensor) -> list[str]:
+    copied = _copy(module).train()
+    try:
+        with torch.no_grad(), Key.from_seed(0).child("check").seeding_torch():
+            for parameter in copied.parameters():  # state that has settled moves again after a step
+                if parameter.requires_grad:
+                    parameter.add_(torch.randn_like(parameter), alpha=0.01)
+            before = {name: tensor.detach().clone() for name, tensor in _state(copied)}
+            copied(example)
+    except Exception as error:
+        raise BadValue(
+            f"the model cannot take records of shape {tuple(example.shape[1:])}: {type(error).__name__}: {error}. "
+            "Give a model for such records, or reshape the data."
+        ) from error
+    after = dict(_state(copied))
+    return [name for name in sorted(before.keys() | after.keys()) if not _same(before.get(name), after.get(name))]
+
+
+def _state(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every tensor of a module: parameters, buffers and plain attributes."""
+    for name, layer in module.named_modules():
+        held = {**vars(layer), **layer._parameters, **layer._buffers}
+        yield from (
+            (f"{name}.{word}".lstrip("."), value) for word, value in held.items() if isinstance(value, torch.Tensor)
+        )
+
+
+def _same(before: torch.Tensor | None, after: torch.Tensor | None) -> bool:
+    if before is None or after is None or before.shape != after.shape:
+        return False
+    return bool(((before == after) | ((before != before) & (after != after))).all())

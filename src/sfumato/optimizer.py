@@ -1,0 +1,115 @@
+"""Server optimizers: from parameters, state and the aggregated update to new parameters. Free after payment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+
+from sfumato.claim import Claim
+from sfumato.errors import BadValue, nearest
+
+State: TypeAlias = dict[str, torch.Tensor]
+
+
+def _positive(name: str, lr: float) -> None:
+    if not lr > 0.0:
+        raise BadValue(f"{name}(lr={lr}): the learning rate is positive; 1.0 takes the mean update as it is.")
+
+
+@dataclass(frozen=True)
+class ServerSgd:
+    """params + lr * update."""
+
+    lr: float = 1.0
+
+    def __post_init__(self) -> None:
+        _positive("ServerSgd", self.lr)
+
+    def start(self, params: torch.Tensor) -> State:
+        """No state."""
+        return {}
+
+    def step(self, params: torch.Tensor, state: State, update: torch.Tensor) -> tuple[torch.Tensor, State]:
+        """One step along the update."""
+        return params + self.lr * update, state
+
+    def carry(self, claim: Claim) -> Claim:
+        """Post-processing."""
+        return claim
+
+
+@dataclass(frozen=True)
+class ServerMomentum:
+    """velocity = momentum * velocity + update; params + lr * velocity (FedAvgM, Hsu et al. 2019)."""
+
+    lr: float = 1.0
+    momentum: float = 0.9
+
+    def __post_init__(self) -> None:
+        _positive("ServerMomentum", self.lr)
+        if not 0.0 <= self.momentum < 1.0:
+            raise BadValue(f"ServerMomentum(momentum={self.momentum}): at least 0 and below 1.")
+
+    def start(self, params: torch.Tensor) -> State:
+        """A velocity of zero."""
+        return {"velocity": torch.zeros_like(params)}
+
+    def step(self, params: torch.Tensor, state: State, update: torch.Tensor) -> tuple[torch.Tensor, State]:
+        """One step along the velocity."""
+        velocity = self.momentum * state["velocity"] + update
+        return params + self.lr * velocity, {"velocity": velocity}
+
+    def carry(self, claim: Claim) -> Claim:
+        """Post-processing."""
+        return claim
+
+
+@dataclass(frozen=True)
+class ServerAdam:
+    """Adam on the update (FedAdam, Reddi et al. 2021), with bias correction as in Kingma and Ba."""
+
+    lr: float = 0.01
+    beta1: float = 0.9
+    beta2: float = 0.99
+    epsilon: float = 1e-3
+
+    def __post_init__(self) -> None:
+        _positive("ServerAdam", self.lr)
+        if not (0.0 <= self.beta1 < 1.0 and 0.0 <= self.beta2 < 1.0 and self.epsilon > 0.0):
+            raise BadValue(f"{self}: both betas are at least 0 and below 1, and epsilon is positive.")
+
+    def start(self, params: torch.Tensor) -> State:
+        """Moments of zero."""
+        return {
+            "first": torch.zeros_like(params),
+            "second": torch.zeros_like(params),
+            "count": torch.zeros((), dtype=torch.int64),
+        }
+
+    def step(self, params: torch.Tensor, state: State, update: torch.Tensor) -> tuple[torch.Tensor, State]:
+        """One Adam step."""
+        count = state["count"] + 1
+        first = self.beta1 * state["first"] + (1.0 - self.beta1) * update
+        second = self.beta2 * state["second"] + (1.0 - self.beta2) * update.square()
+        times = int(count)
+        scale = (second / (1.0 - self.beta2**times)).sqrt() + self.epsilon
+        params = params + self.lr * (first / (1.0 - self.beta1**times)) / scale
+        return params, {"first": first, "second": second, "count": count}
+
+    def carry(self, claim: Claim) -> Claim:
+        """Post-processing."""
+        return claim
+
+
+def server_optimizer_named(name: str, lr: float) -> ServerSgd | ServerMomentum | ServerAdam:
+    """The optimizer of that name: sgd, momentum or adam."""
+    known: dict[str, type[ServerSgd | ServerMomentum | ServerAdam]] = {
+        "sgd": ServerSgd,
+        "momentum": ServerMomentum,
+        "adam": ServerAdam,
+    }
+    if name not in known:
+        raise BadValue(f"server_optimizer={name!r}: there is no such optimizer. {nearest(name, known)}")
+    return known[name](lr=lr)

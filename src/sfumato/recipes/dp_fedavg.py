@@ -1,0 +1,47 @@
+"""DP-FedAvg: each client's whole update is clipped, the sum is divided by a declared number, and the server adds noise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sfumato.round import Round
+
+
+def dp_fedavg(
+    population: int,
+    *,
+    sample: str = "poisson:0.25",
+    relation: str = "",
+    clip: float = 1.0,
+    noise_multiplier: float = 1.0,
+    weight_cap: int = 0,
+    lr: float = 0.5,
+    epochs: int = 5,
+    steps: int = 0,
+    batch_size: int = 10,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    lr_decay: float = 1.0,
+    proximal: float = 0.0,
+    server_optimizer: str = "sgd",
+    server_lr: float = 1.0,
+) -> Round:
+    """Federated averaging with client-level differential privacy (McMahan, Ramage, Talwar and Zhang 2018)."""
+    from sfumato.client import Clip, WeightByExamples
+    from sfumato.local.sgd import Sgd
+    from sfumato.noise import AddNoise, Gaussian
+    from sfumato.optimizer import server_optimizer_named
+    from sfumato.round import Round
+    from sfumato.sample import parse_sampler
+    from sfumato.server import Mean
+
+    sampler = parse_sampler(sample, relation)
+    return Round(
+        sample=sampler,
+        local=Sgd(lr, None if steps else epochs, steps or None, batch_size, momentum, weight_decay, lr_decay, proximal),
+        client=(Clip(clip), *([WeightByExamples(weight_cap)] if weight_cap else [])),
+        aggregate=Mean(over=sampler.expected(population)),
+        server=(AddNoise(Gaussian(noise_multiplier)),),
+        optimizer=server_optimizer_named(server_optimizer, server_lr),
+    )

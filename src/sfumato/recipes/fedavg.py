@@ -1,0 +1,39 @@
+"""FedAvg without privacy: the explicit baseline. Its ledger records that nothing was hidden."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sfumato.round import Round
+
+
+def fedavg(
+    population: int,
+    *,
+    sample: str = "poisson:0.25",
+    lr: float = 0.5,
+    epochs: int = 5,
+    steps: int = 0,
+    batch_size: int = 10,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    lr_decay: float = 1.0,
+    proximal: float = 0.0,
+    server_optimizer: str = "sgd",
+    server_lr: float = 1.0,
+) -> Round:
+    """Federated averaging, weighted by the clients' numbers of records (McMahan et al. 2017)."""
+    from sfumato.local.sgd import Sgd
+    from sfumato.optimizer import server_optimizer_named
+    from sfumato.round import Round
+    from sfumato.sample import parse_sampler
+    from sfumato.server import RealisedMean
+
+    return Round(
+        sample=parse_sampler(sample),
+        local=Sgd(lr, None if steps else epochs, steps or None, batch_size, momentum, weight_decay, lr_decay, proximal),
+        aggregate=RealisedMean(by="examples"),
+        optimizer=server_optimizer_named(server_optimizer, server_lr),
+        nonprivate=True,
+    )

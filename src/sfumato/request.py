@@ -1,0 +1,174 @@
+"""What a user asks for: one `Request`, which is run.toml. What was computed from it stands there too, under [resolved]."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+from sfumato.errors import BadValue, DataError, nearest
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class DataRequest:
+    """Which data, shared out to how many clients. `clients` is declared and public; it is never counted from data."""
+
+    name: str = "digits"
+    folder: str = ""
+    clients: int = 200
+    records_per_client: int = 7
+    split: str = "iid"
+    split_seed: int = 0
+    test_fraction: float = 0.0
+    task: str = "classification"
+    outputs: int = 0
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """Which model; its initial weights come from a public seed."""
+
+    name: str = "logistic"
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Request:
+    """A whole run. None and empty mean: left to the default, or not asked for."""
+
+    recipe: str = "dp-fedavg"
+    rounds: int = 40
+    epsilon: float | None = None
+    delta: float | None = None
+    seed: int | None = None
+    evaluate_every: int = 1
+    unproven: bool = False
+    diagnostics: bool = False
+    device: str = "cpu"
+    data: DataRequest = field(default_factory=DataRequest)
+    model: ModelRequest = field(default_factory=ModelRequest)
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "evaluate_every"):
+            if getattr(self, name) < 1:
+                raise BadValue(f"{name}={getattr(self, name)}: at least 1.")
+        if self.data.clients < 1:
+            raise BadValue(f"clients={self.data.clients}: at least 1.")
+        if self.epsilon is not None and not self.epsilon > 0:
+            raise BadValue(f"epsilon={self.epsilon}: a budget is positive, e.g. 2.0.")
+        if self.epsilon is not None and self.unproven:
+            raise BadValue("epsilon and unproven exclude each other: what is not proven has no epsilon to hold to.")
+
+    @property
+    def chosen_delta(self) -> float:
+        """The delta that was asked for, else one over the population to the 1.1."""
+        return self.delta if self.delta is not None else float(self.data.clients) ** -1.1
+
+    def to_toml(self, resolved: Mapping[str, Any] | None = None) -> str:
+        """The text of run.toml."""
+        tables: list[tuple[str, Mapping[str, Any]]] = [("", _scalars(self)), ("data", _scalars(self.data))]
+        tables += [("model", _scalars(self.model)), ("options", self.options)]
+        if resolved:
+            tables.append(("resolved", resolved))
+        lines = [f"schema = {SCHEMA}"]
+        for name, table in tables:
+            lines += ["", f"[{name}]"] if name else []
+            lines += [f"{key} = {_toml(value)}" for key, value in table.items() if value is not None]
+        return "\n".join(lines) + "\n"
+
+    @staticmethod
+    def from_toml(path: Path) -> Request:
+        """The request in a run.toml; what stands under [resolved] is computed again."""
+        try:
+            found = tomllib.loads(path.read_text())
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error.strerror}. Give the path of a run.toml.") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise BadValue(f"{path} is not TOML: {error}.") from None
+        if found.pop("schema", SCHEMA) != SCHEMA:
+            raise BadValue(f"{path} was written by another version of Sfumato. Its schema is not {SCHEMA}.")
+        found.pop("resolved", None)
+        request = Request()
+        for key, value in _flat(found):
+            request = request.with_value(key, value)
+        return request
+
+    def with_value(self, key: str, value: Any) -> Request:
+        """The request with one key of run.toml changed: `rounds`, `data.clients`, `options.lr`.
+
+        >>> Request().with_value("data.clients", 500).data.clients
+        500
+        """
+        table, _, name = key.rpartition(".")
+        if table == "options":
+            return replace(self, options={**self.options, name: value})
+        owners: dict[str, Request | DataRequest | ModelRequest] = {"": self, "data": self.data, "model": self.model}
+        owner = owners.get(table)
+        if owner is None:
+            raise BadValue(f"{key!r}: run.toml has no table {table!r}. {nearest(table, ['data', 'model', 'options'])}")
+        known = {
+            part.name: part.type for part in dataclasses.fields(owner) if part.name not in ("data", "model", "options")
+        }
+        if name not in known:
+            raise BadValue(f"{key!r}: there is no such key. {nearest(name, known)}")
+        changed: Any = replace(owner, **{name: _typed(key, str(known[name]), value)})
+        if table == "":
+            return cast(Request, changed)
+        return replace(self, **{table: changed})
+
+
+def parse_setting(words: str) -> tuple[str, Any]:
+    """`a.b=v` as a key and a value; a value that is not TOML is text.
+
+    >>> parse_setting("options.lr=0.1"), parse_setting("data.name=mnist")
+    (('options.lr', 0.1), ('data.name', 'mnist'))
+    """
+    key, equals, value = words.partition("=")
+    if not equals or not key:
+        raise BadValue(f"--set {words!r}: write key=value, e.g. --set rounds=60 or --set options.lr=0.1.")
+    try:
+        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()
+
+
+def _scalars(part: Any) -> dict[str, Any]:
+    values = {item.name: getattr(part, item.name) for item in dataclasses.fields(part)}
+    return {
+        key: value
+        for key, value in values.items()
+        if not dataclasses.is_dataclass(value) and not isinstance(value, dict)
+    }
+
+
+def _flat(tables: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    flat: list[tuple[str, Any]] = []
+    for key, value in tables.items():
+        flat += (
+            [(f"{key}.{name}", inner) for name, inner in value.items()] if isinstance(value, dict) else [(key, value)]
+        )
+    return flat
+
+
+def _typed(key: str, wanted: str, value: Any) -> Any:
+    if value is None and "None" in wanted:
+        return None
+    if wanted.startswith("float") and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    for name, kind in (("int", int), ("bool", bool), ("str", str)):
+        if wanted.startswith(name) and type(value) is kind:
+            return value
+    raise BadValue(f"{key}={value!r}: {wanted.split(' ')[0]} is needed.")
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

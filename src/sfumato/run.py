@@ -1,0 +1,269 @@
+"""From a request to a run folder, and from a run folder to a model: what the command line does, for Python too."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save
+from torch import nn
+
+from sfumato.account import accountant
+from sfumato.account.event import NonPrivate, Repeated, Unit
+from sfumato.client import Clip
+from sfumato.engine.checkpoint import Checkpoint, write_atomically
+from sfumato.engine.simulate import Progress, Simulation, simulate
+from sfumato.errors import BudgetExceeded, DataError
+from sfumato.guarantee import Guarantee
+from sfumato.noise import AddNoise
+from sfumato.objective import evaluate
+from sfumato.prepare import Prepared, model_of
+from sfumato.request import Request
+from sfumato.round import Round, Unproven
+from sfumato.version import __version__
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of metrics.jsonl: released values only."""
+
+    round: int
+    epsilon: float | None
+    accuracy: float | None
+    metrics: dict[str, float]
+    seconds: float
+
+    def to_json(self) -> str:
+        """As it is written."""
+        return json.dumps(asdict(self))
+
+
+class Run:
+    """A run in its folder. Iterating trains, and yields one line per round; every file is whole at any moment."""
+
+    def __init__(self, prepared: Prepared, folder: Path, *, resume: bool = False) -> None:
+        request = prepared.request
+        self.prepared, self.folder = prepared, folder
+        self.delta = request.chosen_delta
+        self.simulation: Simulation = simulate(
+            prepared.round,
+            prepared.population,
+            prepared.module,
+            prepared.objective,
+            rounds=request.rounds,
+            seed=request.seed,
+            folder=folder,
+            resume=resume,
+            budget=None if request.epsilon is None else (request.epsilon, self.delta),
+            device=request.device,
+            diagnostics=request.diagnostics,
+            description=request.to_toml(),
+        )
+        self.lines = _read_lines(folder) if resume else []
+        self._epsilons = self._epsilon_table()
+        self.seconds = sum(line.seconds for line in self.lines)
+        write_atomically(folder / "run.toml", request.to_toml(self.resolved()))
+
+    def resolved(self) -> dict[str, Any]:
+        """What was computed from the request."""
+        derivation, proof = self.simulation.derivation, self.simulation.derivation.primary
+        return {
+            "population": derivation.population,
+            "dimension": derivation.dimension,
+            "delta": self.delta,
+            "noise_multiplier": _noise_multiplier(self.prepared.round),
+            "clip": _clip(self.prepared.round),
+            "stddev": proof.stddev,
+            "sensitivity": proof.sensitivity,
+            "divisor": getattr(self.prepared.round.aggregate, "over", None),
+            "relation": str(proof.relation),
+            "engine": f"{self.simulation.start.plan}",
+        }
+
+    def _epsilon_table(self) -> dict[int, float | None]:
+        """Epsilon after each round, if every round goes as planned; in one pass."""
+        world = self.simulation.derivation.primary.world
+        rounds = self.prepared.request.rounds
+        if isinstance(world, NonPrivate):
+            return dict.fromkeys(range(1, rounds + 1))
+        shown = sorted({*range(1, rounds + 1, self.prepared.request.evaluate_every), rounds})
+        found = accountant("auto").epsilons(world, shown, self.delta)
+        return dict(zip(shown, found, strict=True))
+
+    def epsilon(self, progress: Progress) -> float | None:
+        """What the ledger says; the table serves while every round was reserved once."""
+        if len(self.simulation.ledger.entries()) == progress.round and progress.round in self._epsilons:
+            return self._epsilons[progress.round]
+        return progress.epsilon(self.delta)
+
+    def __iter__(self) -> Iterator[Line]:
+        stopped = None
+        start = self.simulation.start
+        if start.round > (self.lines[-1].round if self.lines else 0):  # killed after the checkpoint, before the line
+            now = Progress(
+                start.round,
+                self.prepared.request.rounds,
+                start.params,
+                0.0,
+                self.simulation.derivation,
+                self.simulation,
+            )
+            yield self._line(now)
+        try:
+            for progress in self.simulation:
+                yield self._line(progress)
+        except BudgetExceeded as error:
+            stopped = error
+        self.finish(str(stopped) if stopped else "")
+        if stopped:
+            raise stopped
+
+    def _line(self, progress: Progress) -> Line:
+        request = self.prepared.request
+        due = progress.round % request.evaluate_every == 0 or progress.round == request.rounds
+        metrics: dict[str, float] = {}
+        if due and self.prepared.test is not None:
+            metrics = evaluate(progress.module, self.prepared.test.records, self.prepared.objective)
+        epsilon = self.epsilon(progress) if due else None
+        line = Line(progress.round, epsilon, metrics.get(self.prepared.objective.primary), metrics, progress.seconds)
+        self.lines.append(line)
+        with (self.folder / "metrics.jsonl").open("a") as file:
+            file.write(line.to_json() + "\n")
+        if progress.diagnostics is not None:
+            _write_diagnostics(self.folder, progress)
+        return line
+
+    def guarantee(self, unit: Unit | None = None, server: bool = False) -> Guarantee:
+        """What was spent, as a sentence."""
+        return self.simulation.guarantee(self.delta, unit, server)
+
+    def finish(self, stopped: str = "") -> None:
+        """Write the parameters and run.json."""
+        last = Checkpoint.read(self.folder)
+        assert last is not None, "a run in a folder has a checkpoint"
+        module = self.prepared.module
+        self.simulation.job.layout.write(last.params, module)
+        state = {name: value.contiguous() for name, value in module.state_dict().items()}
+        write_atomically(self.folder / "params.safetensors", save(state))
+        write_atomically(self.folder / "run.json", json.dumps(self.summary(last.round, stopped), indent=2) + "\n")
+
+    def summary(self, rounds: int, stopped: str) -> dict[str, Any]:
+        """run.json."""
+        request, proof, round = self.prepared.request, self.simulation.derivation.primary, self.prepared.round
+        world, server = self.guarantee(), self.guarantee(server=True)
+        last = self.lines[-1] if self.lines else None
+        return {
+            "schema": SCHEMA,
+            "recipe": request.recipe,
+            "data": self.prepared.population.name,
+            "model": request.model.name,
+            "input_shape": list(self.prepared.input_shape),
+            "outputs": self.prepared.outputs,
+            "population": self.prepared.population.size,
+            "rounds": rounds,
+            "epsilon": world.epsilon,
+            "epsilon_server": server.epsilon,
+            "delta": self.delta,
+            "accountant": world.accountant,
+            "unit": str(proof.unit),
+            "relation": str(proof.relation),
+            "noise_multiplier": _noise_multiplier(round),
+            "stddev": proof.stddev,
+            "sensitivity": proof.sensitivity,
+            "clip": _clip(round),
+            "accuracy": last.accuracy if last else None,
+            "metrics": last.metrics if last else {},
+            "guarantee": str(world),
+            "guarantee_server": str(server),
+            "guarantees": {str(unit): str(self.guarantee(unit)) for unit in Unit},
+            "unproven": self._unproven(),
+            "stopped": stopped,
+            "derivation": [asdict(step) for step in proof.steps],
+            "seconds": sum(line.seconds for line in self.lines),
+            "seed": request.seed,
+            "engine": asdict(self.simulation.start.plan),
+            "versions": {
+                "sfumato": __version__,
+                "torch": torch.__version__,
+                "dp-accounting": version("dp-accounting"),
+                "python": platform.python_version(),
+            },
+            "threads": torch.get_num_threads(),
+        }
+
+    def _unproven(self) -> dict[str, Any] | None:
+        round = self.prepared.round
+        if not round.unproven:
+            return None
+        claim = round.unproven if isinstance(round.unproven, Unproven) else Unproven()
+        claimed = None
+        if claim.claimed is not None:
+            claimed = accountant("auto").epsilon(Repeated(claim.claimed, self.prepared.request.rounds), self.delta)
+        step = claim.step or next(
+            (s.states for s in self.simulation.derivation.primary.steps if "not proven" in s.states), ""
+        )
+        return {"claimed_epsilon": claimed, "paper": claim.paper, "step": step}
+
+
+def _read_lines(folder: Path) -> list[Line]:
+    """The whole lines of metrics.jsonl that a checkpoint stands behind; a torn last line is dropped from the file."""
+    path = folder / "metrics.jsonl"
+    if not path.exists():
+        return []
+    lines = []
+    for text in path.read_text().splitlines():
+        try:
+            lines.append(Line(**json.loads(text)))
+        except (json.JSONDecodeError, TypeError):
+            break
+    write_atomically(path, "".join(line.to_json() + "\n" for line in lines))
+    return lines
+
+
+def _write_diagnostics(folder: Path, progress: Progress) -> None:
+    private = folder / "diagnostics-not-private"
+    private.mkdir(mode=0o700, exist_ok=True)
+    with (private / "rounds.jsonl").open("a") as file:
+        file.write(json.dumps({"round": progress.round, **(progress.diagnostics or {})}) + "\n")
+
+
+def _noise_multiplier(round: Round) -> float | None:
+    for piece in (*round.server, *round.client):
+        if isinstance(piece, AddNoise):
+            return piece.law.noise_multiplier
+    return None
+
+
+def _clip(round: Round) -> float | None:
+    return next((piece.norm for piece in round.client if isinstance(piece, Clip)), None)
+
+
+def load(folder: str | Path) -> nn.Module:
+    """The model of a run, as an ordinary module; `module.guarantee` is what was proven, `module.run` is run.json."""
+    folder = Path(folder)
+    summary = read_summary(folder)
+    module = model_of(Request.from_toml(folder / "run.toml"), tuple(summary["input_shape"]), summary["outputs"])
+    module.load_state_dict(load_file(folder / "params.safetensors"))
+    module.guarantee = summary["guarantee"]
+    module.run = summary
+    return module.eval()
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """run.json of a finished run."""
+    path = folder / "run.json"
+    if not path.exists():
+        hint = f" It was not finished: sfumato train --resume {folder}" if (folder / "run.toml").exists() else ""
+        raise DataError(f"{folder} holds no finished run.{hint}")
+    found: dict[str, Any] = json.loads(path.read_text())
+    if found.get("schema") != SCHEMA:
+        raise DataError(f"{path} was written by another version of Sfumato (schema {found.get('schema')}).")
+    return found

@@ -1,0 +1,117 @@
+"""What the server does: take the rows through a channel, add them, divide by a public number, and then whatever is free."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from sfumato.account.event import Unit
+from sfumato.claim import Claim
+from sfumato.context import Context
+from sfumato.data.population import PublicData
+from sfumato.errors import BadValue, UnsoundRound
+
+
+@dataclass(frozen=True)
+class Plain:
+    """The server sees every message as it was sent. States nothing more."""
+
+    def carry(self, claim: Claim) -> Claim:
+        """As it was."""
+        return claim
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The sum of the rows over a constant that is written down before any data is seen.
+
+    States: one row's part shrinks by the constant. A realised count would itself depend on the client that is to be hidden.
+    """
+
+    over: float
+
+    def __post_init__(self) -> None:
+        if not (self.over > 0.0 and math.isfinite(self.over)):
+            raise BadValue(f"Mean(over={self.over}): divide by a positive constant, such as the expected cohort size.")
+
+    def weights(self, sizes: torch.Tensor) -> torch.Tensor:
+        """How much each row counts."""
+        return torch.ones_like(sizes, dtype=torch.float64)
+
+    def finish(self, total: torch.Tensor, weight: float) -> torch.Tensor:
+        """The aggregate from the sum of the weighted rows and the sum of the weights."""
+        return total / self.over
+
+    def carry(self, claim: Claim) -> Claim:
+        """Rows become one."""
+        return replace(claim.scaled(1.0 / self.over), aggregated=True)
+
+
+@dataclass(frozen=True)
+class RealisedMean:
+    """The mean over those who really replied, `by` clients or by examples: plain FedAvg.
+
+    States: nothing about clients, since both the count and the sum of the weights depend on who is there; it is free
+    where every message was private before it left.
+    """
+
+    by: str = "clients"
+
+    def __post_init__(self) -> None:
+        if self.by not in ("clients", "examples"):
+            raise BadValue(f"RealisedMean(by={self.by!r}): weigh by 'clients' or by 'examples'.")
+
+    def weights(self, sizes: torch.Tensor) -> torch.Tensor:
+        """How much each row counts."""
+        return sizes.double() if self.by == "examples" else torch.ones_like(sizes, dtype=torch.float64)
+
+    def finish(self, total: torch.Tensor, weight: float) -> torch.Tensor:
+        """The aggregate; nothing moves if nobody replied."""
+        return total / weight if weight > 0 else torch.zeros_like(total)
+
+    def carry(self, claim: Claim) -> Claim:
+        """Only what is already private may be divided by a realised number."""
+        if not claim.paid:
+            who = "clients are" if claim.unit is Unit.CLIENT else "a client's record is"
+            raise UnsoundRound(
+                f"RealisedMean divides by the number of those who replied, while {who} to be hidden: that number is private, "
+                "and the scale of the noise alone would reveal it.",
+                "use Mean(over=...) with a constant written down beforehand, e.g. rate times the declared population.",
+            )
+        return replace(claim, aggregated=True)
+
+
+@dataclass(frozen=True)
+class PostProcess:
+    """Any function of the aggregate, and of public data if it needs some.
+
+    States: nothing is lost, if the value was paid for before and the data are public.
+    """
+
+    function: Callable[..., torch.Tensor]
+    data: PublicData | None = field(default=None)
+
+    def __call__(self, value: torch.Tensor, context: Context) -> torch.Tensor:
+        """The processed value."""
+        result = self.function(value) if self.data is None else self.function(value, self.data)
+        if result.shape != value.shape:
+            raise BadValue(f"PostProcess returned shape {tuple(result.shape)}, but the row has {tuple(value.shape)}.")
+        return result
+
+    def carry(self, claim: Claim) -> Claim:
+        """Free after payment, on public data."""
+        if self.data is not None and not isinstance(self.data, PublicData):
+            raise UnsoundRound(
+                f"PostProcess reads {type(self.data).__name__}, which is not PublicData: looking at private data after the "
+                "noise is a new, unpaid access to them.",
+                "use records that anybody may see, as PublicData(name, records), or do without data.",
+            )
+        if not claim.paid:
+            raise UnsoundRound(
+                "PostProcess comes before the noise: an arbitrary function has no bound on how far one client moves its result.",
+                "put it after AddNoise in the server slot.",
+            )
+        return claim

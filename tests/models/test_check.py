@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm, weight_norm
+
+from sfumato.errors import BadValue, UnsoundRound
+from sfumato.key import Key
+from sfumato.models import NAMES, build, check_module, replace_batchnorm
+
+IMAGES = Key.from_seed(0).normal(4, 3, 32, 32).float()
+ROWS = torch.linspace(-1, 1, 12).reshape(3, 4)
+
+
+class Counter(nn.Module):
+    """Keeps a tensor that is not even a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 2)
+        self.seen = torch.zeros(())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen = self.seen + x.sum()
+        return torch.as_tensor(self.linear(x))
+
+
+class Cache(nn.Module):
+    """Gains a tensor in its first forward pass."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.last = x.mean(0)
+        return x
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_named_models_pass(name: str) -> None:
+    check_module(build(name, (3, 32, 32), 10, Key.from_seed(0)), IMAGES)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        nn.Sequential(nn.Linear(4, 4), nn.Dropout(), nn.LayerNorm(4)),
+        nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, track_running_stats=False)),
+        weight_norm(nn.Linear(4, 2)),
+    ],
+    ids=["dropout", "batchnorm without statistics", "weight norm"],
+)
+def test_layers_without_state_pass_and_nothing_is_touched(model: nn.Module) -> None:
+    model.eval()
+    generator = torch.get_rng_state()
+    check_module(model, ROWS)
+    assert not model.training and torch.equal(torch.get_rng_state(), generator)
+
+
+def test_frozen_parameters_and_constant_buffers_pass() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)).requires_grad_(False)
+    model[1].requires_grad_(True)
+    model.register_buffer("scale", torch.tensor([1.0, float("nan")]))
+    check_module(model, ROWS)
+
+
+@pytest.mark.parametrize(
+    ("model", "example", "named"),
+    [
+        (nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), ROWS, "1 (BatchNorm1d)"),
+        (nn.BatchNorm2d(3), IMAGES, "the model (BatchNorm2d)"),
+        (nn.InstanceNorm2d(3, track_running_stats=True), IMAGES, "InstanceNorm2d"),
+        (spectral_norm(nn.Linear(4, 4)), ROWS, "parametrizations.weight.0._u"),
+        (Counter(), ROWS, "seen"),
+        (Cache(), ROWS, "last"),
+    ],
+    ids=["batchnorm", "whole model", "instance norm", "spectral norm", "attribute", "new attribute"],
+)
+def test_state_outside_the_row_is_refused(model: nn.Module, example: torch.Tensor, named: str) -> None:
+    before = {word: value.clone() for word, value in model.state_dict().items()}
+    with pytest.raises(UnsoundRound, match="outside the row") as caught:
+        check_module(model, example)
+    assert named in caught.value.reason and caught.value.fix
+    assert all(torch.equal(value, before[word]) for word, value in model.state_dict().items())
+
+
+def test_every_offender_is_listed_and_the_fix_is_named() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Sequential(nn.ReLU(), nn.BatchNorm2d(8)))
+    with pytest.raises(UnsoundRound) as caught:
+        check_module(model, IMAGES)
+    assert "1 (BatchNorm2d), 2.1 (BatchNorm2d)" in caught.value.reason
+    assert "sfumato.models.replace_batchnorm" in caught.value.fix
+    check_module(replace_batchnorm(model), IMAGES)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: nn.Linear(5, 2), "cannot take records of shape \\(4,\\)"),
+        (lambda: nn.LazyLinear(2), "no shape yet"),
+        (lambda: Uncopyable(), "cannot be copied"),
+    ],
+)
+def test_models_that_cannot_be_checked_are_refused(make: Callable[[], nn.Module], words: str) -> None:
+    with pytest.raises(BadValue, match=words):
+        check_module(make(), ROWS)
+
+
+class Uncopyable(nn.Module):
+    def __deepcopy__(self, memo: object) -> Uncopyable:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(("channels", "groups"), [(64, 32), (48, 24), (16, 16), (7, 7), (37, 1), (1, 1)])
+def test_groups_divide_the_channels(channels: int, groups: int) -> None:
+    norm = replace_batchnorm(nn.BatchNorm2d(channels))
+    assert isinstance(norm, nn.GroupNorm) and norm.num_groups == groups
+
+
+def test_weights_are_copied_and_the_old_model_is_left_alone() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6, eps=0.01), nn.BatchNorm2d(6, affine=False)).eval()
+    nn.init.constant_(model[1].weight, 3.0)
+    model[1].requires_grad_(False)
+    fixed = replace_batchnorm(model)
+    norm, plain = fixed[1], fixed[2]  # type: ignore[index]
+    assert torch.equal(norm.weight, model[1].weight) and norm.weight is not model[1].weight
+    assert not norm.weight.requires_grad and not norm.training and norm.eps == 0.01
+    assert plain.weight is None
+    assert isinstance(model[1], nn.BatchNorm2d)
+
+
+def test_flat_features_keep_their_differences() -> None:
+    """One group per feature would make every output zero."""
+    model = replace_batchnorm(nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8)))
+    assert float(model(ROWS).detach().abs().mean()) > 0.5
+    check_module(model, ROWS)
+
+
+def test_a_record_no_longer_depends_on_its_batch() -> None:
+    model = replace_batchnorm(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU())).train()
+    assert torch.allclose(model(IMAGES)[:1], model(IMAGES[:1]), atol=1e-5)
