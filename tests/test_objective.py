@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from sfumato.data import Records
 from sfumato.errors import BadValue, DataError
 from sfumato.key import Key
+from sfumato.measures import cross_entropy
 from sfumato.objective import (
     Objective,
     check_loss,
     classification,
-    cross_entropy,
     evaluate,
     multi_label,
     next_character,
@@ -175,6 +175,8 @@ def test_shapes_and_labels_that_do_not_fit_are_refused() -> None:
         (classification(6), five, "5 outputs for 6 classes"),
         (next_character(6), five, "5 outputs for 6 characters"),
         (multi_label(5), Records(normal(9, 5), torch.zeros(9, 5)[:, :4]), "size|shape"),
+        (classification(5), Records(normal(9, 5), torch.zeros(9)), "targets of torch.float32 and shape"),
+        (classification(5), Records(normal(9, 5), whole(9, 5).unsqueeze(-1)), "are no classes"),
         (
             regression(),
             Records(normal(9, 2), normal(9)),

@@ -75,7 +75,7 @@ _HOMES = {
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 _ELSEWHERE = {"load_data": ("data.load", "load")}
 
-__all__ = ["__version__", "load_data", *sorted(_HOME)]
+__all__ = ["__version__", "load_data", *sorted(_HOME)]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:

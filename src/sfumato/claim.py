@@ -10,11 +10,12 @@ import dataclasses
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from sfumato.account.event import Event, Relation, Unit
 
 
+@runtime_checkable
 class Sampling(Protocol):
     """What a claim needs to know of the sampler."""
 
@@ -97,7 +98,7 @@ def text(piece: Any) -> str:
     'PoissonSampled(rate=0.5, event=GaussianEvent(ratio=1.0))'
     """
     if isinstance(piece, StrEnum):
-        return repr(str(piece))
+        return f"{type(piece).__name__}.{piece.name}"
     if not dataclasses.is_dataclass(piece):
         return repr(piece)
     said = []

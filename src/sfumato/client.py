@@ -10,6 +10,7 @@ import torch
 from sfumato.claim import Claim
 from sfumato.context import Context
 from sfumato.errors import BadValue, UnsoundRound
+from sfumato.shapes import Rows
 
 # Float32 products round by at most 2^-24 each, so a factor shrunk by 2^-20 keeps every float32 row within the norm.
 _SHRINK = 1.0 + 2.0**-20
@@ -33,7 +34,7 @@ class Clip:
                 f"Clip(norm={self.norm}): the norm must be positive. Use the largest update norm you want to keep, e.g. 1.0."
             )
 
-    def __call__(self, rows: torch.Tensor, context: Context) -> torch.Tensor:
+    def __call__(self, rows: Rows, context: Context) -> Rows:
         """The rows, each within the ball."""
         norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
         bounded = norms.isfinite()
@@ -63,7 +64,7 @@ class WeightByExamples:
         if self.cap is not None and self.cap < 1:
             raise BadValue(f"WeightByExamples(cap={self.cap}): the cap is a number of records, at least 1.")
 
-    def __call__(self, rows: torch.Tensor, context: Context) -> torch.Tensor:
+    def __call__(self, rows: Rows, context: Context) -> Rows:
         """The weighted rows."""
         assert context.sizes is not None, "a client piece gets the number of records of each row"
         sizes = context.sizes.to(rows)

@@ -121,7 +121,7 @@ def _opening(claim: Claim) -> str:
 
 def _without_guarantee(round: Round, population: int, dimension: int) -> Derivation:
     """A round that claims nothing. The pieces still need the bounds that hold, so the walk goes on past a refusal."""
-    why = "the non-private baseline" if round.nonprivate else "no proven guarantee"
+    why = "this is the baseline without privacy" if round.nonprivate else "its privacy could not be proven"
     claim = Claim(Unit.CLIENT, round.sample.relation, population, dimension)
     steps: list[Step] = []
     before: list[Claim] = []

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
 
 from sfumato.account import accountant
+from sfumato.account.auto import Auto
+from sfumato.account.describe import NEIGHBOURS, describe
 from sfumato.account.event import Event, NonPrivate, Relation, Unit
 from sfumato.errors import BadValue
-
-_NEIGHBOURS = {
-    Relation.ADD_REMOVE: "one {unit} being there or not",
-    Relation.REPLACE: "one {unit}'s data being swapped for any other",
-    Relation.ZERO_OUT: "one {unit}'s contribution being replaced by nothing",
-}
 
 
 @dataclass(frozen=True)
@@ -26,20 +23,31 @@ class Guarantee:
     relation: Relation
     view: str
     accountant: str
-    mechanism: str
+    mechanism: str = ""
     assumptions: tuple[str, ...] = ()
     unproven: str = ""
 
     def __str__(self) -> str:
         if self.epsilon is None:
-            return f"No proven guarantee against {self.view}: {self.unproven}."
-        change = _NEIGHBOURS[self.relation].format(unit=self.unit)
+            return f"No proven guarantee against {self.view}: {self.unproven.rstrip('.')}."
+        change = NEIGHBOURS[self.relation].format(unit=self.unit)
         assuming = f" Assuming: {'; '.join(self.assumptions)}." if self.assumptions else ""
+        epsilon, delta = rounded_up(self.epsilon, 4), rounded_up(self.delta, 3)
         return (
-            f"({self.epsilon:.4g}, {self.delta:.3g})-differential privacy for each {self.unit} against {self.view}: {change} "
-            f"changes the chance of anything that they see by at most a factor of e^{self.epsilon:.4g}, but for a chance of "
-            f"{self.delta:.3g} ({self.relation.replace('_', '/')}; {self.mechanism}; accountant: {self.accountant}).{assuming}"
+            f"({epsilon}, {delta})-differential privacy for each {self.unit} against {self.view}: whether {change} changes the "
+            f"chance of anything that they see by at most a factor of e^{epsilon}, but for a chance of {delta} "
+            f"({self.relation.replace('_', '/')}; {self.mechanism}; accountant: {self.accountant}).{assuming}"
         )
+
+
+def rounded_up(number: float, digits: int) -> str:
+    """A bound with so many digits that is still a bound.
+
+    >>> rounded_up(0.0029435, 3), rounded_up(2.0, 4)
+    ('0.00295', '2')
+    """
+    context = Context(prec=digits, rounding=ROUND_CEILING)
+    return f"{float(context.create_decimal_from_float(number)):.{digits}g}"
 
 
 def check_delta(delta: float) -> float:
@@ -67,10 +75,10 @@ def guarantee(
     if event is None or isinstance(event, NonPrivate):
         why = unproven or (event.reason if isinstance(event, NonPrivate) else "it sees the messages before any noise")
         return Guarantee(None, delta, unit, relation, view, accountant_name, "", (), why)
-    chosen = accountant(accountant_name)
+    chosen = Auto().choose(event) if accountant_name == "auto" else accountant(accountant_name)
     epsilon = chosen.epsilon(event, delta)
     if not math.isfinite(epsilon):
         return Guarantee(
             None, delta, unit, relation, view, accountant_name, "", (), "no finite epsilon holds at this delta"
         )
-    return Guarantee(epsilon, delta, unit, relation, view, accountant_name, "", assumptions)
+    return Guarantee(epsilon, delta, unit, relation, view, chosen.name, describe(event), assumptions)

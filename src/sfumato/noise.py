@@ -12,6 +12,7 @@ from sfumato.claim import Claim, text
 from sfumato.context import Context
 from sfumato.errors import BadValue, UnsoundRound
 from sfumato.key import Key
+from sfumato.shapes import Value
 
 
 @dataclass(frozen=True)
@@ -55,19 +56,20 @@ class AddNoise:
 
     law: Gaussian
 
-    def __call__(self, value: torch.Tensor, context: Context) -> torch.Tensor:
+    def __call__(self, value: Value, context: Context) -> Value:
         """The noisy value, in the value's own type."""
         stddev = self.law.stddev(context.claim)
         if not math.isfinite(stddev):
             raise UnsoundRound(
                 f"{text(self)}: nothing bounds a row, so the noise would be infinite.", "put a Clip before it."
             )
+        noisy = value.double()
         if context.claim.aggregated:
-            noise = self.law.sample(tuple(value.shape), stddev, context.key)
+            noisy = noisy + self.law.sample(tuple(value.shape), stddev, context.key).to(value.device)
         else:
-            width = value.shape[1]
-            noise = torch.stack([self.law.sample((width,), stddev, key.child("message")) for key in context.keys])
-        return (value.double() + noise.to(value.device)).to(value.dtype)
+            own = [self.law.sample((value.shape[1],), stddev, key.child("message")) for key in context.keys]
+            noisy = noisy + torch.cat([torch.empty(0), *own]).reshape(value.shape).to(value.device)
+        return noisy.to(value.dtype)
 
     def carry(self, claim: Claim) -> Claim:
         """Pay the event."""
@@ -87,8 +89,8 @@ class AddNoise:
             return replace(claim, world=claim.sampling.amplified(event, claim)).assuming("the server is trusted")
         if claim.unit is Unit.CLIENT and claim.relation is Relation.ADD_REMOVE:
             raise UnsoundRound(
-                f"{text(self)} in the client slot hides what a message says, not that it was sent: under add/remove the number of "
-                "messages, and with it the noise in their sum, tells whether the client is there.",
+                f"{text(self)} in the client slot hides what a message says, not that it was sent: under add/remove the "
+                "number of messages, and with it the noise in their sum, tells whether the client is there.",
                 "use relation='replace' or 'zero_out' in the sampler, or add the noise in the server slot.",
             )
         observed = claim.sampling.observed(event, claim)

@@ -7,25 +7,20 @@ depends on neither batch size nor order; `summary` turns them into numbers once,
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sfumato.errors import BadValue, DataError
-
-if TYPE_CHECKING or "jaxtyping" in sys.modules:  # tests check shapes as they run; users need not install it
-    from jaxtyping import Float, Int, Shaped
+from sfumato import measures
+from sfumato.errors import BadValue
+from sfumato.measures import Sums
 
 if TYPE_CHECKING:
     from sfumato.data.population import Records
-
-Sums = Mapping[str, Tensor]
 
 
 def _no_metrics(outputs: Tensor, y: Tensor) -> dict[str, Tensor]:
@@ -62,13 +57,15 @@ def classification(classes: int) -> Objective:
     """
     if classes < 2:
         raise BadValue(f"classification(classes={classes}): there must be at least 2 classes.")
-    metrics = partial(_confusion, classes=classes)
-    return Objective(cross_entropy, metrics, _confusion_summary, "accuracy", f"classification({classes})")
+    metrics = partial(measures.confusion, classes=classes)
+    return Objective(
+        measures.cross_entropy, metrics, measures.confusion_summary, "accuracy", f"classification({classes})"
+    )
 
 
 def regression() -> Objective:
     """Numbers: squared error, averaged over the targets of a record; mse, mae and r2."""
-    return Objective(squared_error, _errors, _errors_summary, "r2", "regression")
+    return Objective(measures.squared_error, measures.errors, measures.errors_summary, "r2", "regression")
 
 
 def next_character(vocabulary: int, padding: int | None = None) -> Objective:
@@ -79,9 +76,9 @@ def next_character(vocabulary: int, padding: int | None = None) -> Objective:
     """
     if vocabulary < 2:
         raise BadValue(f"next_character(vocabulary={vocabulary}): there must be at least 2 characters.")
-    loss = partial(_character_loss, padding=padding)
-    metrics = partial(_characters, vocabulary=vocabulary, padding=padding)
-    return Objective(loss, metrics, _characters_summary, "accuracy", f"next_character({vocabulary})")
+    loss = partial(measures.character_loss, padding=padding)
+    metrics = partial(measures.characters, vocabulary=vocabulary, padding=padding)
+    return Objective(loss, metrics, measures.characters_summary, "accuracy", f"next_character({vocabulary})")
 
 
 def multi_label(labels: int) -> Objective:
@@ -89,27 +86,12 @@ def multi_label(labels: int) -> Objective:
     if labels < 1:
         raise BadValue(f"multi_label(labels={labels}): there must be at least 1 label.")
     return Objective(
-        _label_loss, partial(_labels, labels=labels), _labels_summary, "accuracy", f"multi_label({labels})"
+        measures.label_loss,
+        partial(measures.labels, labels=labels),
+        measures.labels_summary,
+        "accuracy",
+        f"multi_label({labels})",
     )
-
-
-def cross_entropy(
-    outputs: Float[Tensor, "*shape classes"],
-    y: Int[Tensor, " *shape"],
-) -> Float[Tensor, " *shape"]:
-    """Minus the log-probability of the right class.
-
-    The two operations are faster than nll_loss, most of all under vmap.
-    """
-    return outputs.logsumexp(-1) - outputs.gather(-1, y.unsqueeze(-1)).squeeze(-1)
-
-
-def squared_error(
-    outputs: Float[Tensor, "records ..."],
-    y: Shaped[Tensor, "records ..."],
-) -> Float[Tensor, " records"]:
-    """The squared error of each record; a lone last dimension of the outputs is dropped where the targets have none."""
-    return _mean_of_record((_aligned(outputs, y) - y).square())
 
 
 def check_loss(objective: Objective, outputs: Tensor, y: Tensor) -> Tensor:
@@ -154,115 +136,3 @@ def evaluate(
     if records.count == 0:
         return dict.fromkeys(["loss", *objective.summary(sums)], math.nan)
     return {"loss": total / records.count, **objective.summary(sums)}
-
-
-def _ratio(part: Tensor, whole: Tensor) -> float:
-    return float(part / whole) if whole else math.nan
-
-
-def _mean_of_record(values: Tensor) -> Tensor:
-    return values.flatten(1).mean(-1) if values.ndim > 1 else values
-
-
-def _aligned(outputs: Tensor, y: Tensor) -> Tensor:
-    if outputs.ndim == y.ndim + 1 and outputs.shape[-1] == 1:
-        outputs = outputs.squeeze(-1)
-    if outputs.shape != y.shape:
-        raise BadValue(
-            f"outputs of shape {tuple(outputs.shape)} do not match targets of shape {tuple(y.shape)}. "
-            "Give the model as many outputs as there are targets."
-        )
-    return outputs
-
-
-def _confusion(outputs: Tensor, y: Tensor, classes: int) -> dict[str, Tensor]:
-    """Counts [true class, predicted class]."""
-    if y.numel() and not 0 <= int(y.min()) <= int(y.max()) < classes:
-        raise DataError(
-            f"labels from {int(y.min())} to {int(y.max())} with {classes} classes. Number the classes from 0."
-        )
-    if outputs.shape[-1] != classes:
-        raise BadValue(f"the model has {outputs.shape[-1]} outputs for {classes} classes. Give it one per class.")
-    pairs = y.reshape(-1) * classes + outputs.argmax(-1).reshape(-1)
-    return {"confusion": torch.bincount(pairs, minlength=classes**2).reshape(classes, classes)}
-
-
-def _confusion_summary(sums: Sums) -> dict[str, float]:
-    matrix = sums["confusion"].double()
-    right, true, predicted = matrix.diagonal(), matrix.sum(1), matrix.sum(0)
-    recall, f1 = right / true, 2 * right / (true + predicted)
-    return {
-        "accuracy": _ratio(right.sum(), true.sum()),
-        "balanced_accuracy": float(recall[true > 0].mean()),
-        "macro_f1": float(f1[true + predicted > 0].mean()),
-    }
-
-
-def _errors(outputs: Tensor, y: Tensor) -> dict[str, Tensor]:
-    y = y.double()
-    error = _aligned(outputs, y).double() - y
-    values = {"count": torch.ones_like(y), "squares": error**2, "sizes": error.abs(), "y": y, "y_squares": y**2}
-    return {name: value.sum(0) for name, value in values.items()}
-
-
-def _errors_summary(sums: Sums) -> dict[str, float]:
-    count = sums["count"]
-    spread = sums["y_squares"] - sums["y"] ** 2 / count
-    return {
-        "mse": float((sums["squares"] / count).mean()),
-        "mae": float((sums["sizes"] / count).mean()),
-        "r2": float((1 - sums["squares"] / spread).mean()),
-    }
-
-
-def _character_loss(outputs: Tensor, y: Tensor, padding: int | None) -> Tensor:
-    if padding is None:
-        return _mean_of_record(cross_entropy(outputs, y))
-    real = (y != padding).to(outputs.dtype)
-    losses = cross_entropy(outputs, torch.where(y != padding, y, 0)) * real
-    return _mean_of_record(losses) / _mean_of_record(real).clamp(min=1e-9)
-
-
-def _characters(outputs: Tensor, y: Tensor, vocabulary: int, padding: int | None) -> dict[str, Tensor]:
-    if outputs.shape[-1] != vocabulary:
-        raise BadValue(
-            f"the model has {outputs.shape[-1]} outputs for {vocabulary} characters. Give it one per character."
-        )
-    real = torch.ones_like(y, dtype=torch.bool) if padding is None else y != padding
-    return {"right": ((outputs.argmax(-1) == y) & real).sum(), "characters": real.sum()}
-
-
-def _characters_summary(sums: Sums) -> dict[str, float]:
-    return {"accuracy": _ratio(sums["right"], sums["characters"])}
-
-
-def _label_loss(outputs: Tensor, y: Tensor) -> Tensor:
-    return F.binary_cross_entropy_with_logits(outputs, y.to(outputs.dtype), reduction="none").mean(-1)
-
-
-def _labels(outputs: Tensor, y: Tensor, labels: int) -> dict[str, Tensor]:
-    if outputs.shape[-1] != labels or y.shape != outputs.shape:
-        raise BadValue(
-            f"outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(y.shape)} for {labels} labels. "
-            "Give both one column per label."
-        )
-    said, true = outputs > 0, y > 0.5
-    return {
-        "hits": (said & true).sum(0),
-        "false_alarms": (said & ~true).sum(0),
-        "misses": (~said & true).sum(0),
-        "right": (said == true).sum(0),
-        "exact": (said == true).all(-1).sum(),
-        "rows": torch.tensor(y.shape[0], device=y.device),
-    }
-
-
-def _labels_summary(sums: Sums) -> dict[str, float]:
-    hits, wrong = sums["hits"].double(), (sums["false_alarms"] + sums["misses"]).double()
-    f1 = torch.where(hits + wrong > 0, 2 * hits / (2 * hits + wrong), 0.0)
-    return {
-        "accuracy": _ratio(sums["right"].double().mean(), sums["rows"]),
-        "exact_match": _ratio(sums["exact"], sums["rows"]),
-        "micro_f1": _ratio(2 * hits.sum(), 2 * hits.sum() + wrong.sum()),
-        "macro_f1": float(f1.mean()),
-    }

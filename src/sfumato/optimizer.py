@@ -9,6 +9,7 @@ import torch
 
 from sfumato.claim import Claim
 from sfumato.errors import BadValue, nearest
+from sfumato.shapes import Row
 
 State: TypeAlias = dict[str, torch.Tensor]
 
@@ -27,11 +28,11 @@ class ServerSgd:
     def __post_init__(self) -> None:
         _positive("ServerSgd", self.lr)
 
-    def start(self, params: torch.Tensor) -> State:
+    def start(self, params: Row) -> State:
         """No state."""
         return {}
 
-    def step(self, params: torch.Tensor, state: State, update: torch.Tensor) -> tuple[torch.Tensor, State]:
+    def step(self, params: Row, state: State, update: Row) -> tuple[Row, State]:
         """One step along the update."""
         return params + self.lr * update, state
 
@@ -52,11 +53,11 @@ class ServerMomentum:
         if not 0.0 <= self.momentum < 1.0:
             raise BadValue(f"ServerMomentum(momentum={self.momentum}): at least 0 and below 1.")
 
-    def start(self, params: torch.Tensor) -> State:
+    def start(self, params: Row) -> State:
         """A velocity of zero."""
         return {"velocity": torch.zeros_like(params)}
 
-    def step(self, params: torch.Tensor, state: State, update: torch.Tensor) -> tuple[torch.Tensor, State]:
+    def step(self, params: Row, state: State, update: Row) -> tuple[Row, State]:
         """One step along the velocity."""
         velocity = self.momentum * state["velocity"] + update
         return params + self.lr * velocity, {"velocity": velocity}
@@ -80,7 +81,7 @@ class ServerAdam:
         if not (0.0 <= self.beta1 < 1.0 and 0.0 <= self.beta2 < 1.0 and self.epsilon > 0.0):
             raise BadValue(f"{self}: both betas are at least 0 and below 1, and epsilon is positive.")
 
-    def start(self, params: torch.Tensor) -> State:
+    def start(self, params: Row) -> State:
         """Moments of zero."""
         return {
             "first": torch.zeros_like(params),
@@ -88,7 +89,7 @@ class ServerAdam:
             "count": torch.zeros((), dtype=torch.int64),
         }
 
-    def step(self, params: torch.Tensor, state: State, update: torch.Tensor) -> tuple[torch.Tensor, State]:
+    def step(self, params: Row, state: State, update: Row) -> tuple[Row, State]:
         """One Adam step."""
         count = state["count"] + 1
         first = self.beta1 * state["first"] + (1.0 - self.beta1) * update

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from sfumato.server import Plain
 _MANY_CLIENTS, _SOME_DIMENSION = 10**9, 1000
 
 
+@runtime_checkable
 class Stating(Protocol):
     """Every piece states what it proves."""
 
@@ -28,6 +29,7 @@ class Stating(Protocol):
         """The claim after this piece."""
 
 
+@runtime_checkable
 class Sampler(Stating, Protocol):
     """Draws the cohort, and states relation and amplification."""
 
@@ -39,6 +41,7 @@ class Sampler(Stating, Protocol):
         """The numbers of the drawn clients."""
 
 
+@runtime_checkable
 class RowPiece(Stating, Protocol):
     """Changes rows at the client, or the aggregate at the server."""
 
@@ -46,6 +49,7 @@ class RowPiece(Stating, Protocol):
         """The new value."""
 
 
+@runtime_checkable
 class Aggregate(Stating, Protocol):
     """Adds rows; partial sums add."""
 
@@ -56,6 +60,7 @@ class Aggregate(Stating, Protocol):
         """The aggregate from the weighted sum and the sum of the weights."""
 
 
+@runtime_checkable
 class Optimizer(Stating, Protocol):
     """Moves the parameters."""
 
@@ -86,8 +91,8 @@ class Round:
     sample: Sampler
     local: Any
     aggregate: Aggregate
-    client: tuple[RowPiece, ...] = ()
-    server: tuple[RowPiece, ...] = ()
+    client: tuple[Any, ...] = ()  # RowPiece each; what states nothing is refused with its reason
+    server: tuple[Any, ...] = ()
     channel: Stating = field(default_factory=Plain)
     optimizer: Optimizer = field(default_factory=ServerSgd)
     unproven: bool | Unproven = False
@@ -97,8 +102,8 @@ class Round:
         for slot, piece in pieces(self):
             if not callable(getattr(piece, "carry", None)):
                 raise UnsoundRound(
-                    f"{text(piece)} in the {slot} slot states nothing: it has no carry(claim), so nobody knows what it does to the "
-                    "bound.",
+                    f"{text(piece)} in the {slot} slot states nothing: it has no carry(claim), so nobody knows what "
+                    "it does to the bound.",
                     "give it a method carry(claim) -> claim that says what holds after it, and check it with sfumato.testing.",
                 )
         self.derive(population=_MANY_CLIENTS, dimension=_SOME_DIMENSION)

@@ -150,7 +150,7 @@ class Run:
         last = Checkpoint.read(self.folder)
         assert last is not None, "a run in a folder has a checkpoint"
         module = self.prepared.module
-        self.simulation.job.layout.write(last.params, module)
+        self.simulation.job.slots.layout.write(last.params, module)
         state = {name: value.contiguous() for name, value in module.state_dict().items()}
         write_atomically(self.folder / "params.safetensors", save(state))
         write_atomically(self.folder / "run.json", json.dumps(self.summary(last.round, stopped), indent=2) + "\n")
@@ -253,7 +253,7 @@ def load(folder: str | Path) -> nn.Module:
     module = model_of(Request.from_toml(folder / "run.toml"), tuple(summary["input_shape"]), summary["outputs"])
     module.load_state_dict(load_file(folder / "params.safetensors"))
     module.guarantee = summary["guarantee"]
-    module.run = summary
+    module.run = summary  # type: ignore[assignment]
     return module.eval()
 
 

@@ -208,8 +208,8 @@ def parse_sampler(words: str, relation: str = "") -> Poisson | FixedSize | Every
     chosen: dict[str, Any] = {"relation": _known_relation("--relation", relation)} if relation else {}
     if name in ("shuffle", "shuffled", "epoch", "cyclic"):
         raise UnsoundRound(
-            f"sample={words!r}: clients that take turns in shuffled passes are not drawn independently, so the amplification that "
-            "is proven for random cohorts does not hold.",
+            f"sample={words!r}: clients that take turns in shuffled passes are not drawn independently, so the amplification "
+            "that is proven for random cohorts does not hold.",
             "use poisson:RATE or fixed:SIZE, which draw anew every round, or everyone.",
         )
     try:

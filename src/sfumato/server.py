@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -13,6 +14,7 @@ from sfumato.claim import Claim
 from sfumato.context import Context
 from sfumato.data.population import PublicData
 from sfumato.errors import BadValue, UnsoundRound
+from sfumato.shapes import Row
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Mean:
         """How much each row counts."""
         return torch.ones_like(sizes, dtype=torch.float64)
 
-    def finish(self, total: torch.Tensor, weight: float) -> torch.Tensor:
+    def finish(self, total: Row, weight: float) -> Row:
         """The aggregate from the sum of the weighted rows and the sum of the weights."""
         return total / self.over
 
@@ -68,7 +70,7 @@ class RealisedMean:
         """How much each row counts."""
         return sizes.double() if self.by == "examples" else torch.ones_like(sizes, dtype=torch.float64)
 
-    def finish(self, total: torch.Tensor, weight: float) -> torch.Tensor:
+    def finish(self, total: Row, weight: float) -> Row:
         """The aggregate; nothing moves if nobody replied."""
         return total / weight if weight > 0 else torch.zeros_like(total)
 
@@ -92,9 +94,9 @@ class PostProcess:
     """
 
     function: Callable[..., torch.Tensor]
-    data: PublicData | None = field(default=None)
+    data: Any = None  # PublicData; anything else is refused with its reason
 
-    def __call__(self, value: torch.Tensor, context: Context) -> torch.Tensor:
+    def __call__(self, value: Row, context: Context) -> Row:
         """The processed value."""
         result = self.function(value) if self.data is None else self.function(value, self.data)
         if result.shape != value.shape:

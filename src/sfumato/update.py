@@ -63,7 +63,7 @@ class Layout:
         """Views by name; leading dimensions of `rows` are kept in front of each shape."""
         parts = torch.split(rows, list(self.sizes), dim=-1)
         return {
-            name: part.reshape(*rows.shape[:-1], *shape)
+            name: part.reshape((*rows.shape[:-1], *shape))
             for name, part, shape in zip(self.names, parts, self.shapes, strict=True)
         }
 

@@ -6,7 +6,7 @@ import copy
 import math
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,17 @@ from sfumato.local import layer_rules, per_record, per_record_passes
 from sfumato.local.layer_rules import Outer, Rows
 from sfumato.local.per_record import ClippedSum, clip_factors
 from sfumato.local.per_record_check import check_records_do_not_mix
+from sfumato.local.per_record_passes import Problem, one_pass
 from sfumato.update import Layout
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """The tensors are so small that threads would only wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def squared(outputs: Tensor, y: Tensor) -> Tensor:
@@ -29,7 +39,9 @@ def squared(outputs: Tensor, y: Tensor) -> Tensor:
     return ((outputs - 0.3) ** 2).reshape(len(outputs), -1).sum(1) * (1 + y)
 
 
-def loop(module: nn.Module, x: Tensor, y: Tensor, norm: float, loss: Callable[..., Tensor] = squared) -> tuple[Tensor, Tensor]:
+def loop(
+    module: nn.Module, x: Tensor, y: Tensor, norm: float, loss: Callable[..., Tensor] = squared
+) -> tuple[Tensor, Tensor]:
     """The definition, in float64 after the gradient."""
     names = Layout.of(module).names
     total, norms = torch.zeros(Layout.of(module).dimension, dtype=torch.float64), []
@@ -37,7 +49,12 @@ def loop(module: nn.Module, x: Tensor, y: Tensor, norm: float, loss: Callable[..
         module.zero_grad()
         loss(module(x[i : i + 1]), y[i : i + 1]).sum().backward()
         parameters = dict(module.named_parameters())
-        flat = torch.cat([torch.zeros_like(p).flatten() if p.grad is None else p.grad.to_dense().flatten() for p in map(parameters.get, names)])
+        flat = torch.cat(
+            [
+                torch.zeros_like(p).flatten() if p.grad is None else p.grad.to_dense().flatten()
+                for p in map(parameters.get, names)
+            ]
+        )
         flat = flat.double()
         norms.append(flat.norm())
         total += flat * min(1.0, norm / max(norms[-1].item(), 1e-300))
@@ -174,22 +191,43 @@ real = lambda *shape: lambda: torch.randn(5, *shape)  # noqa: E731
 ZOO: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor], str]] = {
     "mlp": (lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(inplace=True), nn.Linear(8, 3, bias=False)), real(6), FAST),
     "sequence, short": (lambda: nn.Sequential(nn.Linear(30, 40), nn.Tanh(), nn.Linear(40, 30)), real(3, 30), FAST),
-    "sequence, long": (lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU(inplace=True), nn.Linear(4, 2)), real(60, 3), FAST),
+    "sequence, long": (
+        lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU(inplace=True), nn.Linear(4, 2)),
+        real(60, 3),
+        FAST,
+    ),
     "sequence, two dimensions": (lambda: nn.Sequential(nn.Linear(3, 4), nn.Tanh()), real(2, 5, 3), FAST),
     "conv1d": (*conv(nn.Conv1d(3, 4, 3, stride=2, padding=1, dilation=2), nn.ReLU(), shape=(3, 11)), FAST),
     "conv2d": (*conv(nn.Conv2d(2, 4, 3), nn.ReLU(inplace=True), nn.Conv2d(4, 3, (3, 2)), shape=(2, 8, 7)), FAST),
-    "conv2d strided": (*conv(nn.Conv2d(2, 4, (3, 2), stride=(2, 3), padding=(2, 1), dilation=(2, 1)), shape=(2, 9, 10)), FAST),
-    "conv2d groups": (*conv(nn.Conv2d(4, 6, 3, groups=2, padding="same", bias=False), nn.Tanh(), shape=(4, 5, 5)), FAST),
+    "conv2d strided": (
+        *conv(nn.Conv2d(2, 4, (3, 2), stride=(2, 3), padding=(2, 1), dilation=(2, 1)), shape=(2, 9, 10)),
+        FAST,
+    ),
+    "conv2d groups": (
+        *conv(nn.Conv2d(4, 6, 3, groups=2, padding="same", bias=False), nn.Tanh(), shape=(4, 5, 5)),
+        FAST,
+    ),
     "conv2d depthwise": (*conv(nn.Conv2d(4, 8, 3, groups=4), nn.Conv2d(8, 3, 1), nn.Tanh(), shape=(4, 5, 5)), FAST),
-    "conv2d circular": (*conv(nn.Conv2d(2, 3, 3, padding=1, padding_mode="circular"), nn.Tanh(), shape=(2, 5, 5)), FAST),
+    "conv2d circular": (
+        *conv(nn.Conv2d(2, 3, 3, padding=1, padding_mode="circular"), nn.Tanh(), shape=(2, 5, 5)),
+        FAST,
+    ),
     "conv2d unformed": (*conv(nn.Conv2d(16, 32, 3), nn.Tanh(), shape=(16, 4, 4)), FAST),
     "conv2d unformed groups": (*conv(nn.Conv2d(32, 32, 3, groups=2, stride=2), nn.Tanh(), shape=(32, 6, 6)), FAST),
     "conv3d": (*conv(nn.Conv3d(2, 4, 2, stride=(1, 2, 1), padding=1, groups=2), nn.Tanh(), shape=(2, 3, 5, 4)), FAST),
     "embedding": (lambda: nn.Sequential(nn.Embedding(7, 4), nn.Tanh(), nn.Linear(4, 2)), ids(9), FAST),
-    "embedding padded": (lambda: nn.Sequential(nn.Embedding(7, 4, padding_idx=2, sparse=True), nn.Tanh()), ids(9), FAST),
+    "embedding padded": (
+        lambda: nn.Sequential(nn.Embedding(7, 4, padding_idx=2, sparse=True), nn.Tanh()),
+        ids(9),
+        FAST,
+    ),
     "embedding single": (lambda: nn.Sequential(nn.Embedding(7, 4), nn.Tanh()), ids(), FAST),
     "layer norm": (lambda: nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6), nn.Tanh()), real(6), FAST),
-    "layer norm, sequence": (lambda: nn.Sequential(nn.LayerNorm((3, 6)), nn.Tanh(), nn.LayerNorm(6)), real(4, 3, 6), FAST),
+    "layer norm, sequence": (
+        lambda: nn.Sequential(nn.LayerNorm((3, 6)), nn.Tanh(), nn.LayerNorm(6)),
+        real(4, 3, 6),
+        FAST,
+    ),
     "rms norm": (lambda: nn.Sequential(nn.Linear(6, 6), nn.RMSNorm(6), nn.Tanh()), real(4, 6), FAST),
     "group norm": (*conv(nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), shape=(2, 6, 6)), FAST),
     "instance norm": (*conv(nn.Conv1d(2, 4, 3), nn.InstanceNorm1d(4, affine=True), nn.Tanh(), shape=(2, 8)), FAST),
@@ -255,7 +293,7 @@ def test_the_zoo_takes_both_forms_of_a_product() -> None:
     for name in ("sequence, short", "sequence, long", "conv2d", "conv2d unformed", "conv2d unformed groups"):
         module, x, y, _ = example(name)
         layout = Layout.of(module)
-        pieces = per_record_passes.one_pass(module, layout, squared, layout.row(module), x, y)
+        pieces = one_pass(Problem.of(module, layout, squared), layout.row(module), x, y)
         seen |= {(type(piece), name.split()[0].strip(",")) for key, piece in pieces.items() if key.endswith("weight")}
     assert seen == {(kind, name) for kind in (Rows, Outer) for name in ("sequence", "conv2d")}
 
@@ -294,8 +332,11 @@ def dilation_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 @sabotage("embedding")
-def repeated_words_apart(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(layer_rules.Scattered, "squares", lambda self: self.gradients.double().square().sum() / self.records + torch.zeros(self.records))
+def norm_of_no_record_in_particular(patch: pytest.MonkeyPatch) -> None:
+    def wrong(self: layer_rules.Scattered) -> Tensor:
+        return self.gradients.double().square().sum().repeat(self.records) / self.records
+
+    patch.setattr(layer_rules.Scattered, "squares", wrong)
 
 
 @sabotage("mlp")
@@ -307,44 +348,58 @@ def clip_of_each_parameter_alone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(per_record, "_add_pieces", wrong)
 
 
-@sabotage("tied")
-def second_owner_unseen(patch: pytest.MonkeyPatch) -> None:
-    right = per_record_passes.rule_for
-    patch.setattr(per_record_passes, "id", lambda thing: object(), raising=False)
-    assert right is not None
+@sabotage("called twice")
+def second_call_unseen(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(per_record_passes.Tape, "covered", lambda self: True)
+
+
+@sabotage("records in another order")
+def order_of_the_records_unseen(patch: pytest.MonkeyPatch) -> None:
+    """Only the comparison with single records, which every sabotage switches off, can tell."""
 
 
 @pytest.mark.parametrize("name", SABOTAGE)
 def test_a_broken_rule_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     zoo, breaks = SABOTAGE[name]
-    monkeypatch.setattr(ClippedSum, "_agrees", lambda self, *arguments: True)  # the choice would see it and avoid the rule
+    monkeypatch.setattr(
+        ClippedSum, "_agrees", lambda self, *arguments: True
+    )  # the choice would see it and avoid the rule
     breaks(monkeypatch)
-    with pytest.raises((AssertionError, RuntimeError, per_record_passes.NoRule)):
+    with pytest.raises(AssertionError):
         check(zoo)
 
 
-@pytest.mark.parametrize("name", ["dilation_forgotten", "norm_of_a_sequence_as_of_one_position", "no_bias"])
+@pytest.mark.parametrize("name", ["dilation_forgotten", "norm_of_a_sequence_as_of_one_position", "second_call_unseen"])
 def test_a_broken_rule_is_not_chosen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     zoo, breaks = SABOTAGE[name]
-    module, x, y, _ = example(zoo)
-    if name != "no_bias":  # a piece that every way uses breaks the loop as well
-        breaks(monkeypatch)
-        clipped = ClippedSum(module, Layout.of(module), squared, 1.0)
-        clipped(Layout.of(module).row(module), x, y)
-        assert clipped.way() == VMAP
+    breaks(monkeypatch)
+    assert check(zoo) == VMAP
 
 
-@pytest.mark.parametrize("scale", [1e-30, 1e-3, 1.0, 1e3, 1e12, 1e19, 1e30, 1e38, math.inf, math.nan])
-@pytest.mark.parametrize("name", ["mlp", "sequence, short", "sequence, long", "conv2d unformed", "group norm", "tied", "lstm"])
-def test_one_record_never_passes_the_norm(name: str, scale: float) -> None:
+@pytest.mark.parametrize(
+    "name", ["mlp", "sequence, short", "sequence, long", "conv2d unformed", "group norm", "tied", "lstm"]
+)
+def test_one_record_never_passes_the_norm(name: str) -> None:
     module, x, y, _ = example(name)
     layout = Layout.of(module)
     clipped = ClippedSum(module, layout, squared, 0.1)
     row = layout.row(module)
     clipped(row, x, y)
-    total = clipped(row, x[:1] * scale, y[:1])
-    assert total.isfinite().all()
-    assert total.double().norm() <= 0.1
+    for scale in (0.0, 1e-30, 1e-3, 1.0, 1e3, 1e12, 1e19, 1e30, 1e38, math.inf, math.nan):
+        for record in range(2):
+            total = clipped(row, x[record : record + 1] * scale, y[record : record + 1])
+            assert total.isfinite().all()
+            assert total.double().norm() <= 0.1
+
+
+@pytest.mark.parametrize("size", [1, 64, 1023, 1024, 5000])
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-19, 1e-9, 1.0, 1e9, 1e18, 1e30])
+def test_squares_are_never_too_small(size: int, scale: float) -> None:
+    rows = torch.rand(3, size, generator=Key.from_seed(size).generator()) * scale
+    rows[1, : size // 2] *= 1e-6
+    exact = rows.double().square().sum(1)
+    found = layer_rules._squares(rows)
+    assert (found >= exact * (1 - 1e-12)).all() and (found <= exact * (1 + 2.0**-16)).all()
 
 
 def test_positions_that_cancel_stay_within_the_norm() -> None:
@@ -374,7 +429,9 @@ def test_a_gradient_that_is_not_finite_adds_zero(name: str, bad: float) -> None:
     kept = torch.tensor([0, 1, 3, 4])
     torch.testing.assert_close(total, clipped(row, x[kept], y[kept]), rtol=1e-5, atol=1e-7)
     assert (norms[kept] < 1e6).all() and not norms[2] <= 3.5e38
-    assert torch.equal(ClippedSum(module, layout, squared, 0.1)(row, broken * math.nan, y), torch.zeros(layout.dimension))
+    assert torch.equal(
+        ClippedSum(module, layout, squared, 0.1)(row, broken * math.nan, y), torch.zeros(layout.dimension)
+    )
 
 
 def test_a_gradient_of_zero_stays_zero() -> None:
@@ -433,7 +490,10 @@ def test_a_use_that_no_rule_covers_is_seen_at_every_call() -> None:
     x = torch.randn(5, 6)
     x[:, 0] = 101.0
     torch.testing.assert_close(
-        clipped(layout.row(module), x, torch.ones(5)).double(), loop(module, x, torch.ones(5), 1.0)[0], rtol=1e-4, atol=1e-6
+        clipped(layout.row(module), x, torch.ones(5)).double(),
+        loop(module, x, torch.ones(5), 1.0)[0],
+        rtol=1e-4,
+        atol=1e-6,
     )
 
 
@@ -500,7 +560,14 @@ class Centred(nn.Module):
         return torch.as_tensor(self.layer(x - 1e-3 * x.mean(0)))
 
 
-@pytest.mark.parametrize("name", [name for name in ZOO if name != "float64"])
+class Heavy(Centred):
+    """So much that the one pass disagrees with single records."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.as_tensor(self.layer(x - 0.5 * x.mean(0)))
+
+
+@pytest.mark.parametrize("name", ZOO)
 def test_modules_that_keep_records_apart_pass(name: str) -> None:
     module, x, y, _ = example(name)
     check_records_do_not_mix(module, squared, x, y)
@@ -509,7 +576,10 @@ def test_modules_that_keep_records_apart_pass(name: str) -> None:
 def test_modules_that_mix_records_are_refused() -> None:
     x, y = torch.randn(5, 6), torch.ones(5)
     norm = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4))
-    for refused in (lambda: check_records_do_not_mix(norm, squared, x, y), lambda: ClippedSum(norm, Layout.of(norm), squared, 1.0)):
+    for refused in (
+        lambda: check_records_do_not_mix(norm, squared, x, y),
+        lambda: ClippedSum(norm, Layout.of(norm), squared, 1.0),
+    ):
         with pytest.raises(UnsoundRound, match="BatchNorm1d") as caught:
             refused()
         assert "GroupNorm" in caught.value.fix
@@ -524,23 +594,12 @@ def test_modules_that_mix_records_are_refused() -> None:
 
 
 def test_mixing_that_was_not_checked_is_still_clipped_by_record() -> None:
-    module, x, y = Centred(), torch.randn(5, 6), torch.ones(5)
-    layout = Layout.of(module)
-    heavy = replace_weight(module)
+    heavy, x, y = Heavy(), torch.randn(5, 6), torch.ones(5)
+    layout = Layout.of(heavy)
     clipped = ClippedSum(heavy, layout, squared, 1.0)
     torch.testing.assert_close(
         clipped(layout.row(heavy), x, y).double(), loop(heavy, x, y, 1.0)[0], rtol=1e-4, atol=1e-6
     )
-
-
-def replace_weight(module: nn.Module) -> nn.Module:
-    class Heavy(Centred):
-        def forward(self, x: Tensor) -> Tensor:
-            return torch.as_tensor(self.layer(x - 0.5 * x.mean(0)))
-
-    heavy = Heavy()
-    heavy.load_state_dict(module.state_dict())
-    return heavy
 
 
 def test_bad_values_are_refused() -> None:

@@ -40,6 +40,12 @@ def test_weights_follow_from_the_key_alone(name: str) -> None:
     assert not any(torch.equal(first[word], other[word]) for word in first)
 
 
+def test_no_two_layers_share_their_draws() -> None:
+    firsts = [p.detach().flatten()[:2] for p in build("cnn-cifar", COLOUR, 10, KEY).parameters()]
+    ratios = [float(first[1] / first[0]) for first in firsts]
+    assert len({round(ratio, 3) for ratio in ratios}) == len(ratios)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_torchs_global_generator_is_left_alone(name: str) -> None:
     before = torch.get_rng_state()

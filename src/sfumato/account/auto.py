@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sfumato.account.dominating import merged_gaussian
-from sfumato.account.event import Event, Repeated
+from sfumato.account.event import Event, Real, Repeated
 from sfumato.account.gdp import Gdp
 from sfumato.account.pld import Pld
 from sfumato.account.protocol import Accountant
@@ -39,18 +39,18 @@ class Auto:
             return Rdp()
         return Pld()
 
-    def epsilon(self, event: Event, delta: float) -> float:
+    def epsilon(self, event: Event, delta: Real) -> float:
         """The smallest epsilon that is proven at `delta`."""
         return self.choose(event).epsilon(event, delta)
 
-    def epsilons(self, event: Event, times: Sequence[int], delta: float) -> list[float]:
+    def epsilons(self, event: Event, times: Sequence[int], delta: Real) -> list[float]:
         """The epsilon after each number of repetitions in `times`."""
         return [self.epsilon(Repeated(event, count), delta) for count in times]
 
-    def delta(self, event: Event, epsilon: float) -> float:
+    def delta(self, event: Event, epsilon: Real) -> float:
         """The smallest delta that is proven at `epsilon`."""
         return self.choose(event).delta(event, epsilon)
 
-    def tradeoff(self, event: Event, false_positive_rate: float) -> float:
+    def tradeoff(self, event: Event, false_positive_rate: Real) -> float:
         """A proven floor under the false negative rate of every test with this false positive rate."""
         return self.choose(event).tradeoff(event, false_positive_rate)

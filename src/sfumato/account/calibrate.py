@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from sfumato.account.checks import check_delta, check_target
 from sfumato.account.dominating import merged_gaussian
-from sfumato.account.event import Event
+from sfumato.account.event import Event, Real
 from sfumato.account.protocol import Accountant, accountant
 from sfumato.errors import CannotAccount
 
@@ -16,12 +16,12 @@ SMALLEST_NOISE, LARGEST_NOISE = 1e-3, 1e7
 
 def calibrate_noise(
     event_of: Callable[[float], Event],
-    epsilon: float,
-    delta: float,
+    epsilon: Real,
+    delta: Real,
     *,
     by: str | Accountant = "auto",
-    tolerance: float = 2e-4,
-    guess: float = 1.0,
+    tolerance: Real = 2e-4,
+    guess: Real = 1.0,
 ) -> float:
     """The smallest noise whose proven epsilon is at most the target, and within `tolerance` of it (0.1 percent is promised).
 
@@ -38,7 +38,7 @@ def calibrate_noise(
     if merged_gaussian(event_of(guess)) is not None:
         tolerance = 1e-10
 
-    def excess(log_noise: float) -> float:
+    def excess(log_noise: Real) -> float:
         found = price.epsilon(event_of(math.exp(log_noise)), delta)
         return 50.0 if math.isinf(found) else math.log(max(found, 1e-30) / epsilon)
 
@@ -54,7 +54,9 @@ def calibrate_noise(
         if unsafe >= largest or safe <= smallest:
             reached = epsilon * math.exp(over)
             extreme = f"noise {math.exp(at):.3g} costs epsilon {reached:.3g}"
-            raise CannotAccount(f"epsilon={epsilon} cannot be met by choosing the noise: {extreme}. Change the target or the rounds.")
+            raise CannotAccount(
+                f"epsilon={epsilon} cannot be met by choosing the noise: {extreme}. Change the target or the rounds."
+            )
         step = _secant(last, (at, over), math.log1p(-tolerance / 2))
         last, at = (at, over), min(max(at + step, smallest), largest)
         if not unsafe < at < safe and math.isfinite(safe - unsafe):

@@ -13,12 +13,13 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import gammaln
 
+from sfumato.account.event import Real
 from sfumato.account.noises import Array
 
 LARGEST_QUADRATURE = 2_000_000
 
 
-def rdp_gaussian(ratio: float, orders: Array) -> Array:
+def rdp_gaussian(ratio: Real, orders: Array) -> Array:
     """order / (2 ratio^2).
 
     >>> rdp_gaussian(2.0, np.array([8.0])).tolist()
@@ -27,17 +28,18 @@ def rdp_gaussian(ratio: float, orders: Array) -> Array:
     return np.asarray(orders, float) / (2 * ratio**2)
 
 
-def rdp_laplace(ratio: float, orders: Array) -> Array:
+def rdp_laplace(ratio: Real, orders: Array) -> Array:
     """log(a/(2a-1) e^{(a-1)t} + (a-1)/(2a-1) e^{-a t}) / (a-1) with t = 1/ratio, exact under an L1 sensitivity.
 
     >>> rdp_laplace(1.0, np.array([1.5])).round(9).tolist()
     [0.512883511]
     """
     a, t = np.asarray(orders, float), 1 / ratio
-    return np.logaddexp(np.log(a / (2 * a - 1)) + (a - 1) * t, np.log((a - 1) / (2 * a - 1)) - a * t) / (a - 1)
+    up, down = np.log(a / (2 * a - 1)) + (a - 1) * t, np.log((a - 1) / (2 * a - 1)) - a * t
+    return np.asarray(np.logaddexp(up, down) / (a - 1))
 
 
-def rdp_laplace_l2(ratio: float, dimension: int, orders: Array) -> Array:
+def rdp_laplace_l2(ratio: Real, dimension: int, orders: Array) -> Array:
     """Laplace noise of scale `ratio` times an L2 sensitivity: the equal split, dimension * g(1 / (ratio sqrt(dimension))).
 
     >>> rdp_laplace_l2(1.0, 100, np.array([8.0])).round(6).tolist()
@@ -46,7 +48,7 @@ def rdp_laplace_l2(ratio: float, dimension: int, orders: Array) -> Array:
     return dimension * rdp_laplace(ratio * math.sqrt(dimension), orders)
 
 
-def rdp_poisson_gaussian(rate: float, ratio: float, orders: Array) -> Array:
+def rdp_poisson_gaussian(rate: Real, ratio: Real, orders: Array) -> Array:
     """The Poisson-sampled Gaussian under add/remove.
 
     >>> rdp_poisson_gaussian(0.1, 0.95, np.array([2.1])).round(9).tolist()
@@ -66,7 +68,7 @@ def rdp_poisson_gaussian(rate: float, ratio: float, orders: Array) -> Array:
     return _mixed_orders(orders, rate, lambda count: count * (count - 1) / (2 * ratio**2), fractional)
 
 
-def rdp_poisson_laplace(rate: float, ratio: float, orders: Array) -> Array:
+def rdp_poisson_laplace(rate: Real, ratio: Real, orders: Array) -> Array:
     """The Poisson-sampled Laplace under add/remove, with an L1 sensitivity.
 
     >>> rdp_poisson_laplace(0.05, 1.0, np.array([2.5])).round(9).tolist()
@@ -90,7 +92,7 @@ def rdp_poisson_laplace(rate: float, ratio: float, orders: Array) -> Array:
     return _mixed_orders(orders, rate, cgf, fractional)
 
 
-def rdp_poisson_replace_gaussian(rate: float, ratio: float, orders: Array) -> Array:
+def rdp_poisson_replace_gaussian(rate: Real, ratio: Real, orders: Array) -> Array:
     """(1-rate) N(0) + rate N(1/2) against (1-rate) N(0) + rate N(-1/2): Poisson sampling under replace, by quadrature.
 
     Orders that would need too many points are infinite, which costs tightness and nothing else.
@@ -106,10 +108,10 @@ def rdp_poisson_replace_gaussian(rate: float, ratio: float, orders: Array) -> Ar
         up, down = _log_sampled(rate, half * x - half**2 / 2), _log_sampled(rate, -half * x - half**2 / 2)
         exponent = -(x**2) / 2 + down + np.multiply.outer(orders[fits], up - down)
         result[fits] = (_log_sum(exponent) + math.log(step / math.sqrt(2 * math.pi))) / (orders[fits] - 1)
-    return np.maximum(result, 0.0)
+    return np.asarray(np.maximum(result, 0.0))
 
 
-def rdp_fixed_size_gaussian(rate: float, ratio: float, orders: Array) -> Array:
+def rdp_fixed_size_gaussian(rate: Real, ratio: Real, orders: Array) -> Array:
     """A cohort of fixed size under replace, by Wang, Balle and Kasiviswanathan 2019, Theorem 27.
 
     The theorem holds at integer orders; between them (order - 1) rho is convex, so the chord is a bound. The even central
@@ -121,7 +123,7 @@ def rdp_fixed_size_gaussian(rate: float, ratio: float, orders: Array) -> Array:
     """
     orders = np.asarray(orders, float)
     top = int(min(256, math.ceil(orders.max()), max(4, 40_000 * ratio)))
-    whole = np.arange(2, max(top, 2) + 1)
+    whole = np.arange(2.0, max(top, 2) + 1)
     cumulants = np.concatenate([[0.0, 0.0], _wang(rate, 1 / ratio, whole)])
     low = np.minimum(np.floor(orders), top).astype(int)
     high = np.minimum(np.ceil(orders), top).astype(int)
@@ -138,7 +140,8 @@ def _wang(rate: float, shift: float, whole: Array) -> Array:
     with np.errstate(divide="ignore"):
         distance = shift * x - shift**2 / 2
         gap = np.where(distance > 30, distance, np.log(np.abs(np.expm1(np.minimum(distance, 30)))))
-    moment = np.array([_log_sum(-(x**2) / 2 + power * gap) for power in even]) + math.log((x[1] - x[0]) / math.sqrt(2 * math.pi))
+    density = -(x**2) / 2 + math.log((x[1] - x[0]) / math.sqrt(2 * math.pi))
+    moment = np.array([_log_sum(density + power * gap) for power in even])
     term = np.full(top + 1, -np.inf)
     term[0] = 0.0
     j = np.arange(3, top + 1)
@@ -146,11 +149,13 @@ def _wang(rate: float, shift: float, whole: Array) -> Array:
     term[2] = min(math.log(4) + shift**2 + math.log(-math.expm1(-(shift**2))), shift**2 + math.log(2))
     pairwise = math.log(4) + (moment[j // 2 - 1] + moment[(j + 1) // 2 - 1]) / 2
     term[3:] = np.minimum(pairwise, math.log(2) + gaussian[3:])
-    count = np.arange(top + 1)
+    count = np.arange(top + 1.0)
     return _log_sum(_log_binomial(whole[:, None], count) + count * math.log(rate) + term)
 
 
-def _mixed_orders(orders: Array, rate: float, cgf: Callable[[Array], Array], fractional: Callable[[Array], Array]) -> Array:
+def _mixed_orders(
+    orders: Array, rate: float, cgf: Callable[[Array], Array], fractional: Callable[[Array], Array]
+) -> Array:
     """Whole orders by the binomial sum, the rest by quadrature, or by the chord of whole ones where that fails."""
     orders = np.asarray(orders, float)
     if rate == 1.0:

@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 
 from sfumato.errors import BadValue, CannotAccount
 
+Real = float | int
+
 
 class Unit(StrEnum):
     """Whose data is hidden."""
@@ -63,6 +65,8 @@ def from_json(value: dict[str, Any]) -> Event:
     if name not in _REGISTRY:
         raise CannotAccount(f"the event {name!r} is not known. Import the module that registers it.")
     fields = {key: _unplain(item) for key, item in value.items() if key != "type"}
+    if "relation" in fields:
+        fields["relation"] = Relation(fields["relation"])
     return _REGISTRY[name](**fields)
 
 
@@ -107,7 +111,7 @@ class NonPrivate(Event):
 class GaussianEvent(Event):
     """Gaussian noise; `ratio` is its standard deviation over the L2 sensitivity."""
 
-    ratio: float
+    ratio: Real
 
     def __post_init__(self) -> None:
         _check_positive("GaussianEvent ratio", self.ratio)
@@ -118,7 +122,7 @@ class GaussianEvent(Event):
 class LaplaceEvent(Event):
     """Laplace noise on every coordinate; `ratio` is its scale over the L1 sensitivity."""
 
-    ratio: float
+    ratio: Real
 
     def __post_init__(self) -> None:
         _check_positive("LaplaceEvent ratio", self.ratio)
@@ -134,7 +138,7 @@ class PoissonSampled(Event):
     sensitivity, which is the distance between the two alternatives (twice the clip norm).
     """
 
-    rate: float
+    rate: Real
     event: Event
     relation: Relation = Relation.ADD_REMOVE
 
@@ -153,7 +157,7 @@ class FixedSizeSampled(Event):
     the new unit displaces another.
     """
 
-    rate: float
+    rate: Real
     event: Event
     relation: Relation = Relation.REPLACE
 
@@ -170,7 +174,7 @@ class CappedPoissonSampled(Event):
     `population` is the larger of the two neighbouring ones; `event` is relative to the sensitivity without the cap.
     """
 
-    rate: float
+    rate: Real
     cap: int
     population: int
     event: Event
@@ -180,7 +184,9 @@ class CappedPoissonSampled(Event):
         object.__setattr__(self, "relation", Relation(self.relation))
         _check_probability("CappedPoissonSampled rate", self.rate)
         if not 1 <= self.cap <= self.population:
-            raise BadValue(f"CappedPoissonSampled cap={self.cap}: from 1 to the population ({self.population}) is needed.")
+            raise BadValue(
+                f"CappedPoissonSampled cap={self.cap}: from 1 to the population ({self.population}) is needed."
+            )
 
 
 @register
@@ -191,7 +197,7 @@ class Mixture(Event):
     The observer sees which: the profile is the mixture (1-probability) identity + probability event (PRIVACY R1).
     """
 
-    probability: float
+    probability: Real
     event: Event
 
     def __post_init__(self) -> None:

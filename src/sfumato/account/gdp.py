@@ -16,7 +16,7 @@ from scipy.special import log_ndtr, ndtr, ndtri
 
 from sfumato.account.checks import check_delta, check_epsilon, check_rate, check_target
 from sfumato.account.dominating import merged_gaussian
-from sfumato.account.event import Event, Repeated
+from sfumato.account.event import Event, Real, Repeated
 from sfumato.account.structure import check_one_relation, costs_nothing, is_non_private
 from sfumato.errors import CannotAccount
 
@@ -34,21 +34,21 @@ class Gdp:
 
     name: str = "gdp"
 
-    def epsilon(self, event: Event, delta: float) -> float:
+    def epsilon(self, event: Event, delta: Real) -> float:
         """The exact epsilon at `delta`."""
         check_delta(delta)
         return gdp_epsilon(self.mu(event), delta)
 
-    def epsilons(self, event: Event, times: Sequence[int], delta: float) -> list[float]:
+    def epsilons(self, event: Event, times: Sequence[int], delta: Real) -> list[float]:
         """The exact epsilon after each number of repetitions in `times`."""
         return [self.epsilon(Repeated(event, count), delta) for count in times]
 
-    def delta(self, event: Event, epsilon: float) -> float:
+    def delta(self, event: Event, epsilon: Real) -> float:
         """The exact delta at `epsilon`."""
         check_epsilon(epsilon)
         return gdp_delta(self.mu(event), epsilon)
 
-    def tradeoff(self, event: Event, false_positive_rate: float) -> float:
+    def tradeoff(self, event: Event, false_positive_rate: Real) -> float:
         """The exact trade-off function."""
         check_rate(false_positive_rate)
         return gdp_tradeoff(self.mu(event), false_positive_rate)
@@ -69,7 +69,7 @@ class Gdp:
         return 1 / ratio
 
 
-def gdp_delta(mu: float, epsilon: float) -> float:
+def gdp_delta(mu: Real, epsilon: Real) -> float:
     """delta(epsilon) = Phi(-epsilon/mu + mu/2) - e^epsilon Phi(-epsilon/mu - mu/2) of mu-GDP.
 
     >>> round(gdp_delta(1.0, 1.0), 9)
@@ -88,7 +88,7 @@ def _log_delta(mu: float, epsilon: float) -> float:
     return first + math.log(-math.expm1(second - first)) if second < first else -math.inf
 
 
-def gdp_epsilon(mu: float, delta: float) -> float:
+def gdp_epsilon(mu: Real, delta: Real) -> float:
     """epsilon(delta) of mu-GDP, rounded up in the last digits.
 
     >>> round(gdp_epsilon(2.711029846, 1e-5), 6)
@@ -108,7 +108,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     return high
 
 
-def gdp_mu(epsilon: float, delta: float) -> float:
+def gdp_mu(epsilon: Real, delta: Real) -> float:
     """The largest mu whose epsilon at `delta` is at most `epsilon`.
 
     >>> round(gdp_mu(8.0, 1e-5), 8)
@@ -126,7 +126,7 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     return low
 
 
-def analytic_gaussian_noise(epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
+def analytic_gaussian_noise(epsilon: Real, delta: Real, sensitivity: Real = 1.0) -> float:
     """The smallest standard deviation of one Gaussian release (Balle and Wang 2018).
 
     >>> round(analytic_gaussian_noise(8.0, 1e-5), 6)
@@ -135,7 +135,7 @@ def analytic_gaussian_noise(epsilon: float, delta: float, sensitivity: float = 1
     return sensitivity / gdp_mu(epsilon, delta)
 
 
-def gdp_tradeoff(mu: float, false_positive_rate: float) -> float:
+def gdp_tradeoff(mu: Real, false_positive_rate: Real) -> float:
     """G_mu(a) = Phi(Phi^-1(1 - a) - mu).
 
     >>> round(gdp_tradeoff(1.0, 0.05), 6)
@@ -144,7 +144,7 @@ def gdp_tradeoff(mu: float, false_positive_rate: float) -> float:
     return float(ndtr(-float(ndtri(false_positive_rate)) - mu))
 
 
-def sampled_tradeoff(rate: float, mu: float, false_positive_rate: float) -> float:
+def sampled_tradeoff(rate: Real, mu: Real, false_positive_rate: Real) -> float:
     """C_rate(G_mu)(a), the trade-off of one step on a batch of fixed size under replace (Dong, Roth, Su 2022).
 
     With f = rate G_mu + (1 - rate) identity and x the fixed point of G_mu: f up to x, slope -1 up to f(x), then the
@@ -154,7 +154,7 @@ def sampled_tradeoff(rate: float, mu: float, false_positive_rate: float) -> floa
     0.461708
     """
 
-    def sampled(at: float) -> float:
+    def sampled(at: Real) -> float:
         return rate * gdp_tradeoff(mu, at) + (1 - rate) * (1 - at)
 
     fixed = float(ndtr(-mu / 2))
@@ -169,7 +169,7 @@ def sampled_tradeoff(rate: float, mu: float, false_positive_rate: float) -> floa
     return low
 
 
-def clt_mu_poisson(rate: float, ratio: float, times: int) -> float:
+def clt_mu_poisson(rate: Real, ratio: Real, times: int) -> float:
     """The central-limit mu of Poisson-sampled Gaussians (Bu, Dong, Long, Su 2020). An approximation, never a bound.
 
     >>> round(clt_mu_poisson(0.01, 1.1, 1000), 6)
@@ -178,7 +178,7 @@ def clt_mu_poisson(rate: float, ratio: float, times: int) -> float:
     return rate * math.sqrt(times * _expm1(ratio**-2))
 
 
-def clt_mu_fixed_size(rate: float, ratio: float, times: int) -> float:
+def clt_mu_fixed_size(rate: Real, ratio: Real, times: int) -> float:
     """The central-limit mu of fixed-size batches under replace (Dong, Roth, Su 2022). An approximation, never a bound.
 
     >>> round(clt_mu_fixed_size(16 / 600, 1.0, 38 * 93), 4)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,7 @@ class Moments(NamedTuple):
     variance: float
 
 
+@runtime_checkable
 class Loss(Protocol):
     """The privacy loss of an event on a grid."""
 
@@ -69,12 +70,15 @@ class Grid:
     infinite: float
 
     def cumulants(self, tilts: Array) -> Array:
+        """log E e^{tilt L}, from above."""
         return _log_sum(self.log_mass + np.multiply.outer(tilts, self.losses))
 
     def floor(self, tilt: float) -> float:
+        """log E e^{tilt L}, from below."""
         return float(_log_sum(self.cell_log_mass + tilt * self.cell_losses))
 
     def moments(self, tilt: float) -> Moments:
+        """The cumulant with its first two derivatives."""
         exponent = self.log_mass + tilt * self.losses
         cumulant = float(_log_sum(exponent))
         weight = np.exp(exponent - cumulant)
@@ -82,6 +86,7 @@ class Grid:
         return Moments(cumulant, mean, float(weight @ (self.losses - mean) ** 2))
 
     def transform(self, tilt: float, size: int) -> tuple[Complex, Array]:
+        """The Fourier transform of the tilted law, and its error."""
         exponent = self.log_mass + tilt * self.losses
         weight = np.exp(exponent - _log_sum(exponent))
         law = np.bincount(self.index % size, weights=weight, minlength=size)
@@ -99,18 +104,23 @@ class Times:
 
     @property
     def infinite(self) -> float:
+        """A bound on the probability of an infinite loss."""
         return self.times * self.loss.infinite
 
     def cumulants(self, tilts: Array) -> Array:
+        """log E e^{tilt L}, from above."""
         return self.times * self.loss.cumulants(tilts)
 
     def floor(self, tilt: float) -> float:
+        """log E e^{tilt L}, from below."""
         return self.times * self.loss.floor(tilt)
 
     def moments(self, tilt: float) -> Moments:
+        """The cumulant with its first two derivatives."""
         return Moments(*(self.times * value for value in self.loss.moments(tilt)))
 
     def transform(self, tilt: float, size: int) -> tuple[Complex, Array]:
+        """The Fourier transform of the tilted law, and its error."""
         value, error = self.loss.transform(tilt, size)
         with np.errstate(divide="ignore"):
             size_of = np.log(np.abs(value))
@@ -127,18 +137,23 @@ class Together:
 
     @property
     def infinite(self) -> float:
+        """A bound on the probability of an infinite loss."""
         return sum(part.infinite for part in self.parts)
 
     def cumulants(self, tilts: Array) -> Array:
-        return np.sum([part.cumulants(tilts) for part in self.parts], axis=0)
+        """log E e^{tilt L}, from above."""
+        return np.asarray(np.sum([part.cumulants(tilts) for part in self.parts], axis=0))
 
     def floor(self, tilt: float) -> float:
+        """log E e^{tilt L}, from below."""
         return sum(part.floor(tilt) for part in self.parts)
 
     def moments(self, tilt: float) -> Moments:
+        """The cumulant with its first two derivatives."""
         return Moments(*np.sum([part.moments(tilt) for part in self.parts], axis=0).tolist())
 
     def transform(self, tilt: float, size: int) -> tuple[Complex, Array]:
+        """The Fourier transform of the tilted law, and its error."""
         value, error = self.parts[0].transform(tilt, size)
         for part in self.parts[1:]:
             other, its_error = part.transform(tilt, size)
@@ -156,21 +171,26 @@ class Sometimes:
 
     @property
     def infinite(self) -> float:
+        """A bound on the probability of an infinite loss."""
         return self.probability * self.loss.infinite
 
     def cumulants(self, tilts: Array) -> Array:
+        """log E e^{tilt L}, from above."""
         return np.logaddexp(_log1m(self.probability), math.log(self.probability) + self.loss.cumulants(tilts))
 
     def floor(self, tilt: float) -> float:
+        """log E e^{tilt L}, from below."""
         return float(np.logaddexp(_log1m(self.probability), math.log(self.probability) + self.loss.floor(tilt)))
 
     def moments(self, tilt: float) -> Moments:
+        """The cumulant with its first two derivatives."""
         inner = self.loss.moments(tilt)
         total = float(np.logaddexp(_log1m(self.probability), math.log(self.probability) + inner.cumulant))
         share = math.exp(math.log(self.probability) + inner.cumulant - total)
         return Moments(total, share * inner.mean, share * inner.variance + share * (1 - share) * inner.mean**2)
 
     def transform(self, tilt: float, size: int) -> tuple[Complex, Array]:
+        """The Fourier transform of the tilted law, and its error."""
         value, error = self.loss.transform(tilt, size)
         inner = float(self.loss.cumulants(np.array([tilt]))[0])
         total = float(np.logaddexp(_log1m(self.probability), math.log(self.probability) + inner))
@@ -183,7 +203,7 @@ def grid(pair: Pair, step: float, spacing: float) -> Grid:
     losses = pair.losses(spacing)
     index = np.unique(np.sign(losses) * np.ceil(np.abs(losses) / step)) if step else np.zeros(0)
     cuts = index * step if step else np.unique(losses)
-    log_p, log_q, ratio, error, ratio_error = pair.cells(cuts)
+    log_p, _, ratio, error, ratio_error = pair.cells(cuts)
     log_p = log_p + error  # from above
     low, high = cuts[:-1], cuts[1:]
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):

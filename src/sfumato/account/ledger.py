@@ -71,8 +71,12 @@ class Ledger:
             self._connection.execute("PRAGMA journal_mode=WAL")
         self._connection.execute("PRAGMA synchronous=FULL")
         self._connection.executescript(_TABLES)
-        self._fact("schema", str(SCHEMA), f"{path} was written by a newer version of Sfumato. Update Sfumato to use it.")
-        self._fact("population", population, f"{path} belongs to another population than {population!r}. Use another file.")
+        self._fact(
+            "schema", str(SCHEMA), f"{path} was written by a newer version of Sfumato. Update Sfumato to use it."
+        )
+        self._fact(
+            "population", population, f"{path} belongs to another population than {population!r}. Use another file."
+        )
 
     @property
     def durable(self) -> bool:
@@ -96,9 +100,7 @@ class Ledger:
         if found != value:
             raise LedgerError(complaint)
 
-    def reserve(
-        self, *, run: str, round: int, attempt: int, key: str, inputs: str, costs: Mapping[Unit, Cost]
-    ) -> int:
+    def reserve(self, *, run: str, round: int, attempt: int, key: str, inputs: str, costs: Mapping[Unit, Cost]) -> int:
         """Commit a round's cost before it is computed; the number of the reservation, old or new."""
         written = json.dumps({str(unit): cost.to_json() for unit, cost in costs.items()}, sort_keys=True)
         with self._writing():
@@ -141,7 +143,9 @@ class Ledger:
 
     def spent(self, unit: Unit) -> Cost | None:
         """Everything spent so far on one unit, as one event per view; None if nothing is recorded for it."""
-        counted = self._connection.execute("SELECT costs, COUNT(*) FROM spending GROUP BY costs ORDER BY MIN(id)").fetchall()
+        counted = self._connection.execute(
+            "SELECT costs, COUNT(*) FROM spending GROUP BY costs ORDER BY MIN(id)"
+        ).fetchall()
         costs = [(_costs(written).get(unit), times) for written, times in counted]
         known = [(cost, times) for cost, times in costs if cost is not None]
         if not known or len(known) < len(costs):

@@ -8,7 +8,7 @@ on log-probabilities of events).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ ROUNDING = float(np.finfo(float).eps)
 FAR = 38.0  # beyond this many standard deviations a Gaussian has no representable mass
 
 
+@runtime_checkable
 class Noise(Protocol):
     """Noise whose log-density ratio between the centres `shift` and 0 rises with the position."""
 
@@ -51,18 +52,22 @@ class GaussianNoise:
     shift: float
 
     def loss(self, position: Array) -> Array:
+        """The log-density ratio at a position."""
         return self.shift * (position - self.shift / 2)
 
     def position(self, loss: Array) -> Array:
+        """The largest position whose loss is at most `loss`."""
         return loss / self.shift + self.shift / 2
 
     def log_masses(self, cuts: Array, centre: float) -> tuple[Array, Array]:
+        """Log-masses between cuts, and their rounding error."""
         distance = cuts - centre
         upper, lower = log_ndtr(-distance), log_ndtr(distance)
         right = distance[1:] > -distance[:-1]  # take the difference of the smaller tails
         return _log_difference(np.where(right, upper[:-1], lower[1:]), np.where(right, upper[1:], lower[:-1]))
 
     def cuts(self, spacing: float) -> Array:
+        """Positions to cut at."""
         near, growth = 6.0, 6.0  # evenly to six standard deviations, then each step in proportion to the distance
         even = np.linspace(0.0, near, int(np.ceil(near / spacing)) + 1)
         far = near * np.exp(np.arange(0.0, np.log(FAR / near), spacing / growth))
@@ -78,19 +83,23 @@ class LaplaceNoise:
     shift: float
 
     def loss(self, position: Array) -> Array:
+        """The log-density ratio at a position."""
         return np.clip(2 * position - self.shift, -self.shift, self.shift)
 
     def position(self, loss: Array) -> Array:
+        """The largest position whose loss is at most `loss`."""
         inside = (loss + self.shift) / 2
         return np.where(loss < -self.shift, -np.inf, np.where(loss >= self.shift, np.inf, inside))
 
     def log_masses(self, cuts: Array, centre: float) -> tuple[Array, Array]:
+        """Log-masses between cuts, and their rounding error."""
         distance = cuts - centre
         upper, lower = _log_laplace_tail(distance), _log_laplace_tail(-distance)
         right = distance[1:] > -distance[:-1]  # take the difference of the smaller tails
         return _log_difference(np.where(right, upper[:-1], lower[1:]), np.where(right, upper[1:], lower[:-1]))
 
     def cuts(self, spacing: float) -> Array:
+        """Positions to cut at."""
         steps = int(np.ceil(max(20.0, self.shift) / spacing))
         return np.linspace(0.0, self.shift, steps + 1)
 

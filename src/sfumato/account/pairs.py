@@ -8,11 +8,11 @@ them round. A pair that is its own reverse (`symmetric`) serves both directions.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from sfumato.account.noises import Array, GaussianNoise, LaplaceNoise, Noise
+from sfumato.account.noises import Array, GaussianNoise, Noise
 
 
 class Cells(NamedTuple):
@@ -25,6 +25,7 @@ class Cells(NamedTuple):
     ratio_error: Array
 
 
+@runtime_checkable
 class Pair(Protocol):
     """Two probability laws P and Q, seen through their loss log(P/Q)."""
 
@@ -47,9 +48,11 @@ class Plain:
     symmetric: bool = True
 
     def losses(self, spacing: float) -> Array:
+        """The losses worth cutting at."""
         return _widened(self.noise.loss(self.noise.cuts(spacing)))
 
     def cells(self, cuts: Array) -> Cells:
+        """The masses below, between and above the cuts."""
         where = _ends(self.noise.position(cuts))
         with_unit, error = self.noise.log_masses(where, self.noise.shift)
         without, other = self.noise.log_masses(where, 0.0)
@@ -65,9 +68,11 @@ class Sampled:
     symmetric: bool = False
 
     def losses(self, spacing: float) -> Array:
+        """The losses worth cutting at."""
         return _widened(_sampled(self.noise.loss(self.noise.cuts(spacing)), self.rate))
 
     def cells(self, cuts: Array) -> Cells:
+        """The masses below, between and above the cuts."""
         where = _ends(self.noise.position(_unsampled(cuts, self.rate)))
         inside, error = self.noise.log_masses(where, self.noise.shift)
         outside, other = self.noise.log_masses(where, 0.0)
@@ -86,9 +91,11 @@ class Reversed:
     symmetric: bool = False
 
     def losses(self, spacing: float) -> Array:
+        """The losses worth cutting at."""
         return -self.pair.losses(spacing)[::-1]
 
     def cells(self, cuts: Array) -> Cells:
+        """The masses below, between and above the cuts."""
         return _mirrored(self.pair.cells(-cuts[::-1]))
 
 
@@ -104,11 +111,13 @@ class EitherWay:
     symmetric: bool = True
 
     def losses(self, spacing: float) -> Array:
+        """The losses worth cutting at."""
         above = self.pair.losses(spacing)
         above = above[above > 0]
         return np.concatenate([-above[::-1], [0.0], above])
 
     def cells(self, cuts: Array) -> Cells:
+        """The masses below, between and above the cuts."""
         above = Cells(*(part[1:] for part in self.pair.cells(np.concatenate([[0.0], cuts[cuts > 0]]))))
         below = _mirrored(above)
         atom = np.log(max(1.0 - np.exp(above.log_p).sum() - np.exp(above.log_q).sum(), 1e-300))
@@ -132,12 +141,14 @@ class PoissonReplaced:
     symmetric: bool = True
 
     def losses(self, spacing: float) -> Array:
+        """The losses worth cutting at."""
         half = self.noise.shift / 2
         position = self.noise.cuts(spacing) - half
         up, down = (_sampled(way * half * position - half**2 / 2, self.rate) for way in (1, -1))
         return _widened(up - down)
 
     def cells(self, cuts: Array) -> Cells:
+        """The masses below, between and above the cuts."""
         half = self.noise.shift / 2
         log_c = np.log(self.rate) - np.log1p(-self.rate) - half**2 / 2
         where = _ends((cuts / 2 + _asinh_of_sinh(cuts / 2, log_c)) / half)
@@ -160,10 +171,13 @@ class Mixed:
     symmetric: bool = False
 
     def losses(self, spacing: float) -> Array:
-        both = np.concatenate([self.first.losses(spacing), self.second.losses(spacing)])
-        return np.unique(np.round(both / (spacing / 1000))) * (spacing / 1000)
+        """The losses worth cutting at."""
+        both = np.unique(np.concatenate([self.first.losses(spacing), self.second.losses(spacing)]))
+        apart = np.diff(both, append=np.inf) > 1e-6 * np.abs(both) + 1e-12
+        return np.asarray(both[apart])
 
     def cells(self, cuts: Array) -> Cells:
+        """The masses below, between and above the cuts."""
         one, two = self.first.cells(cuts), self.second.cells(cuts)
         often, seldom = np.log(self.probability), np.log1p(-self.probability)
         log_p, log_q = (np.logaddexp(often + a, seldom + b) for a, b in zip(one[:2], two[:2], strict=True))
@@ -179,7 +193,7 @@ def cells(log_p: Array, log_q: Array, error: Array) -> Cells:
 
 def _share(part: Array, whole: Array) -> Array:
     """e^(part - whole) where part <= whole, and 0 where there is nothing."""
-    return np.exp(np.minimum(part - np.maximum(whole, -1e300), 0.0))
+    return np.asarray(np.exp(np.minimum(part - np.maximum(whole, -1e300), 0.0)))
 
 
 def _mirrored(there: Cells) -> Cells:

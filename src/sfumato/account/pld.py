@@ -24,7 +24,7 @@ import numpy as np
 from sfumato.account.checks import check_delta, check_epsilon, check_rate
 from sfumato.account.convert import epsilon_from_rdp, log_delta_from_rdp
 from sfumato.account.dominating import merged_gaussian, pair_of
-from sfumato.account.event import Composed, Event, GaussianEvent, Mixture, Nothing, Repeated
+from sfumato.account.event import Composed, Event, GaussianEvent, Mixture, Nothing, Real, Repeated
 from sfumato.account.lattice import Grid, Loss, Sometimes, Times, Together, grid
 from sfumato.account.noises import Array
 from sfumato.account.pairs import Reversed
@@ -52,7 +52,7 @@ class Pld:
         if not _trivial(event):
             _directions(event)
 
-    def epsilon(self, event: Event, delta: float) -> float:
+    def epsilon(self, event: Event, delta: Real) -> float:
         """The smallest epsilon that is proven at `delta`, to the precision asked for."""
         check_delta(delta)
         if _trivial(event):
@@ -62,18 +62,18 @@ class Pld:
             best = max(best, _epsilon(event, backward, delta, self.precision, best))
         return best
 
-    def epsilons(self, event: Event, times: Sequence[int], delta: float) -> list[float]:
+    def epsilons(self, event: Event, times: Sequence[int], delta: Real) -> list[float]:
         """The epsilon after each number of repetitions in `times`; grids are shared where they are precise enough."""
         return [self.epsilon(Repeated(event, count), delta) for count in times]
 
-    def delta(self, event: Event, epsilon: float) -> float:
+    def delta(self, event: Event, epsilon: Real) -> float:
         """The smallest delta that is proven at `epsilon`."""
         check_epsilon(epsilon)
         if _trivial(event):
             return 0.0 if costs_nothing(event) else 1.0
         return max(_delta(event, backward, epsilon, self.precision) for backward in _directions(event))
 
-    def tradeoff(self, event: Event, false_positive_rate: float) -> float:
+    def tradeoff(self, event: Event, false_positive_rate: Real) -> float:
         """A proven floor under the false negative rate of every test between the worlds with this false positive rate.
 
         From delta(epsilon) at every epsilon >= 0: f(a) >= max(1 - delta - e^epsilon a, e^-epsilon (1 - delta - a)).
@@ -95,18 +95,24 @@ def _trivial(event: Event) -> bool:
 def _epsilon(event: Event, backward: bool, delta: float, precision: float, known: float) -> float:
     """The epsilon of one direction, or anything at most `known` if it is below that."""
     rough = _loss(event, backward, 0.0, 0.05)
-    tilt, simple = _best_tilt(rough, lambda order, rho: epsilon_from_rdp(order, rho, delta))
+    if delta <= rough.infinite:
+        return math.inf
+    tilt, simple = _best_tilt(rough, lambda order, rho: epsilon_from_rdp(order, rho, delta - rough.infinite))
     if simple <= known:
         return simple
     loss, step = _tuned(event, backward, tilt, simple, precision)
     return max(0.0, min(simple, Tail(loss, step, tilt, simple).epsilon(delta)))
 
 
-def _delta(event: Event, backward: bool, epsilon: float, precision: float) -> float:
+def _delta(event: Event, backward: bool, epsilon: Real, precision: float) -> float:
     rough = _loss(event, backward, 0.0, 0.05)
     tilt, simple = _best_tilt(rough, lambda order, rho: log_delta_from_rdp(order, rho, epsilon))
-    loss, step = _tuned(event, backward, tilt, epsilon, precision)
-    bound = float(Tail(loss, step, tilt, epsilon).deltas(np.array([epsilon]))[0])
+    if simple < -700:  # beyond the largest loss
+        return math.exp(simple) + rough.infinite
+    _, mean, variance = rough.moments(tilt)
+    spread = max(math.sqrt(variance), 1e-7 * abs(mean))
+    loss, step = _tuned(event, backward, max(tilt, 0.5 / spread), max(epsilon, spread), precision)
+    bound = float(Tail(loss, step, tilt, epsilon).deltas(np.array([float(epsilon)]))[0])
     return min(1.0, math.exp(min(simple, 0.0)) + rough.infinite, bound)
 
 
@@ -137,23 +143,31 @@ def _best_tilt(loss: Loss, bound: Callable[[Array, Array], Array]) -> tuple[floa
 def _tuned(event: Event, backward: bool, tilt: float, epsilon: float, precision: float) -> tuple[Loss, float]:
     """The event on the coarsest grid that is precise enough and not too large, and the step of the grid."""
     rough = _loss(event, backward, 0.0, 0.05)
-    cumulant, mean, variance = rough.moments(tilt)
-    spread = max(math.sqrt(variance), 1e-7 * abs(mean))  # a loss with a largest value gathers there
-    wanted = precision * max(epsilon, 0.05 * spread)
-    spacing = 0.05 * min(1.0, max(0.08, math.sqrt(0.3 * wanted * tilt / max(cumulant - rough.floor(tilt), 1e-300))))
+    wanted = precision * max(epsilon, 0.05 * math.sqrt(rough.moments(tilt).variance))
+    spread = max(math.sqrt(rough.moments(tilt).variance), 2 * wanted)
+    spacing = 0.05 * min(1.0, max(0.04, math.sqrt(0.3 * wanted / max(_excess(rough, tilt), 1e-300))))
     spacing = 0.05 * 2.0 ** (math.floor(2 * math.log2(spacing / 0.05)) / 2)
     least = 24 * spread / LARGEST_WINDOW
     step = min(spread / 4, math.sqrt(12 * wanted / (_steps(event) * (1 + tilt))))
     for _ in range(8):
         step = 2.0 ** (math.floor(2 * math.log2(max(step, least))) / 2)
         loss, used = _loss(event, backward, step, spacing), step
-        error = (loss.moments(tilt).cumulant - loss.floor(tilt)) / tilt
+        error = _excess(loss, tilt)
         better = min(step * min(max(math.sqrt(0.6 * wanted / max(error, 1e-300)), 0.02), 50.0), spread / 6)
         settled = error < wanted and max(better, least) / step < 1.5
         if settled or 0.1 * wanted <= error <= wanted or step < 1.01 * least:
             break
         step = better
     return loss, used
+
+
+def _excess(loss: Loss, tilt: float) -> float:
+    """How far the grid lifts epsilon: what it adds to the cumulant over the tilt, as a share of a small cumulant.
+
+    Where the cumulant is below 1, epsilon is decided by rare steps, and what counts is the relative error of their part.
+    """
+    cumulant = loss.moments(tilt).cumulant
+    return (cumulant - loss.floor(tilt)) / tilt / -math.expm1(-max(cumulant, 1e-15))
 
 
 def _loss(event: Event, backward: bool, step: float, spacing: float) -> Loss:

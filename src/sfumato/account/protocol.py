@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from sfumato.account.event import Event
+from sfumato.account.event import Event, Real
 from sfumato.errors import BadValue, nearest
 
 
+@runtime_checkable
 class Accountant(Protocol):
     """Says what an event costs. Every answer is proven; what cannot be proven raises CannotAccount."""
 
@@ -16,16 +17,16 @@ class Accountant(Protocol):
     def name(self) -> str:
         """The word that `accountant` knows it by."""
 
-    def epsilon(self, event: Event, delta: float) -> float:
+    def epsilon(self, event: Event, delta: Real) -> float:
         """An epsilon that holds at `delta`; infinite if there is none."""
 
-    def epsilons(self, event: Event, times: Sequence[int], delta: float) -> list[float]:
+    def epsilons(self, event: Event, times: Sequence[int], delta: Real) -> list[float]:
         """The epsilon after each number of repetitions in `times`."""
 
-    def delta(self, event: Event, epsilon: float) -> float:
+    def delta(self, event: Event, epsilon: Real) -> float:
         """A delta that holds at `epsilon`."""
 
-    def tradeoff(self, event: Event, false_positive_rate: float) -> float:
+    def tradeoff(self, event: Event, false_positive_rate: Real) -> float:
         """A floor under the false negative rate of every test with this false positive rate."""
 
 
@@ -40,7 +41,12 @@ def accountant(name: str = "auto") -> Accountant:
     from sfumato.account.pld import Pld
     from sfumato.account.rdp import Rdp
 
-    known: dict[str, type[Auto] | type[Gdp] | type[Pld] | type[Rdp]] = {"auto": Auto, "gdp": Gdp, "pld": Pld, "rdp": Rdp}
+    known: dict[str, type[Auto] | type[Gdp] | type[Pld] | type[Rdp]] = {
+        "auto": Auto,
+        "gdp": Gdp,
+        "pld": Pld,
+        "rdp": Rdp,
+    }
     if name not in known:
         raise BadValue(f"the accountant {name!r} is not known. {nearest(name, known)}")
     return known[name]()

@@ -34,6 +34,7 @@ from sfumato.account.event import (
     LaplaceEvent,
     Mixture,
     PoissonSampled,
+    Real,
     Relation,
     Repeated,
 )
@@ -70,25 +71,25 @@ class Rdp:
             return np.full(len(ORDERS), np.inf)
         return _curve(event)
 
-    def epsilon(self, event: Event, delta: float) -> float:
+    def epsilon(self, event: Event, delta: Real) -> float:
         """The smallest epsilon over all orders."""
         check_delta(delta)
         if costs_nothing(event):
             return 0.0
         return max(0.0, float(np.min(epsilon_from_rdp(ORDERS, self.curve(event), delta))))
 
-    def epsilons(self, event: Event, times: Sequence[int], delta: float) -> list[float]:
+    def epsilons(self, event: Event, times: Sequence[int], delta: Real) -> list[float]:
         """The epsilon after each number of repetitions in `times`."""
         return [self.epsilon(Repeated(event, count), delta) for count in times]
 
-    def delta(self, event: Event, epsilon: float) -> float:
+    def delta(self, event: Event, epsilon: Real) -> float:
         """The smallest delta over all orders."""
         check_epsilon(epsilon)
         if costs_nothing(event):
             return 0.0
         return math.exp(min(0.0, float(np.min(log_delta_from_rdp(ORDERS, self.curve(event), epsilon)))))
 
-    def tradeoff(self, event: Event, false_positive_rate: float) -> float:
+    def tradeoff(self, event: Event, false_positive_rate: Real) -> float:
         """What delta(epsilon) at many epsilons says of every test with this false positive rate."""
         check_rate(false_positive_rate)
         if costs_nothing(event):
@@ -107,10 +108,11 @@ def _curve(event: Event) -> Array:
         case Repeated(event=inner, times=times):
             return times * _curve(inner)
         case Composed(events=events):
-            return np.sum([_curve(part) for part in events if not costs_nothing(part)], axis=0)
+            return np.asarray(np.sum([_curve(part) for part in events if not costs_nothing(part)], axis=0))
         case Mixture(probability=probability, event=inner):
             away = math.log1p(-probability) if probability < 1 else -math.inf
-            return np.logaddexp(away, math.log(probability) + (ORDERS - 1) * _curve(inner)) / (ORDERS - 1)
+            together = np.logaddexp(away, math.log(probability) + (ORDERS - 1) * _curve(inner))
+            return np.asarray(together / (ORDERS - 1))
     return _leaf(event)
 
 
@@ -122,7 +124,9 @@ def _leaf(event: Event) -> Array:
 @singledispatch
 def rdp_of(event: Event, orders: Array) -> Array:
     """The Renyi divergence of one event, the larger of both directions, at each order."""
-    raise CannotAccount(f"no Renyi divergence is known for {type(event).__name__}. Register one with sfumato.account.rdp.rdp_of.")
+    raise CannotAccount(
+        f"no Renyi divergence is known for {type(event).__name__}. Register one with sfumato.account.rdp.rdp_of."
+    )
 
 
 @rdp_of.register
@@ -146,7 +150,9 @@ def _(event: PoissonSampled, orders: Array) -> Array:
         return rdp_poisson_laplace(event.rate, event.event.ratio, orders)
     if event.relation is Relation.REPLACE and ratio is not None:
         return rdp_poisson_replace_gaussian(event.rate, ratio, orders)
-    raise CannotAccount(f"PoissonSampled of {type(event.event).__name__} has no Renyi bound under {event.relation}. Use 'pld'.")
+    raise CannotAccount(
+        f"PoissonSampled of {type(event.event).__name__} has no Renyi bound under {event.relation}. Use 'pld'."
+    )
 
 
 @rdp_of.register
@@ -158,4 +164,6 @@ def _(event: FixedSizeSampled, orders: Array) -> Array:
         return np.minimum(rdp_fixed_size_gaussian(event.rate, ratio, orders), rdp_gaussian(ratio, orders))
     if ratio is not None and event.relation is Relation.ADD_REMOVE:
         return rdp_poisson_gaussian(event.rate, ratio, orders)
-    raise CannotAccount(f"FixedSizeSampled of {type(event.event).__name__} has no Renyi bound under {event.relation}. Use 'pld'.")
+    raise CannotAccount(
+        f"FixedSizeSampled of {type(event.event).__name__} has no Renyi bound under {event.relation}. Use 'pld'."
+    )

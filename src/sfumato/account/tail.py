@@ -61,7 +61,7 @@ class Tail:
         inside = self.above[at] - np.exp(np.minimum(epsilons - self.centre, 300.0)) * q[at - first]
         with np.errstate(divide="ignore"):
             log_delta = np.log(np.maximum(inside, 0.0)) + self.log_scale
-        return np.minimum(np.exp(np.minimum(log_delta, 0.0)) + self.infinite, 1.0)
+        return np.asarray(np.minimum(np.exp(np.minimum(log_delta, 0.0)) + self.infinite, 1.0))
 
     def _discounted(self, first: int, reference: float) -> Array:
         """The Q-mass at and above each loss from `first` on, times e^reference, from below."""

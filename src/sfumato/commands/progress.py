@@ -40,7 +40,7 @@ def _bar(run: Run) -> None:
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task("", total=rounds, completed=run.simulation.start.round)
         for line in run:
-            progress.update(task, completed=line.round, **({"description": _words(line)} if _words(line) else {}))
+            progress.update(task, completed=line.round, description=_words(line) or None)
 
 
 def _lines(run: Run) -> None:

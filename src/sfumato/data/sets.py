@@ -29,9 +29,14 @@ class Scaling:
 
     def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
         """Pixels [..., channels, height, width], scaled."""
-        factor = torch.tensor([1.0 / (self.largest * s) for s in self.stddev]).reshape(-1, 1, 1)
-        shift = torch.tensor([m / s for m, s in zip(self.mean, self.stddev, strict=True)]).reshape(-1, 1, 1)
+        factor, shift = self._constants
         return pixels.to(torch.float32).mul_(factor).sub_(shift)
+
+    @cached_property
+    def _constants(self) -> tuple[torch.Tensor, torch.Tensor]:
+        factor = [1.0 / (self.largest * stddev) for stddev in self.stddev]
+        shift = [mean / stddev for mean, stddev in zip(self.mean, self.stddev, strict=True)]
+        return torch.tensor(factor).reshape(-1, 1, 1), torch.tensor(shift).reshape(-1, 1, 1)
 
 
 @dataclass(frozen=True)

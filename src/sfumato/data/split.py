@@ -62,8 +62,9 @@ def dirichlet(
 ) -> list[np.ndarray]:
     """Equal clients, each with its own mixture of classes from a Dirichlet around the pool's frequencies.
 
-    The prior is `concentration` times the number of classes times the frequencies, so balanced pools give the usual
-    symmetric Dirichlet. Classes are used up as clients draw from them; a client that wants one that is gone draws anew.
+    Each class has `concentration` times its frequency relative to a balanced pool, which gives the usual symmetric
+    Dirichlet there; Hsu et al. state the sum over classes instead. Classes are used up as clients draw from them; a
+    client that wants one that is gone draws anew.
     """
     labels = _labels(records)
     size = _used(records.count, clients, records_per_client) // clients

@@ -14,27 +14,22 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from sfumato.context import Context
 from sfumato.data.population import Population, Records
-from sfumato.derive import UnitDerivation, pieces
 from sfumato.engine.plan import Plan
+from sfumato.engine.slots import Slots
 from sfumato.errors import DataError, SfumatoError
 from sfumato.key import Key
 from sfumato.local.forward import OneByOne, Stacked
-from sfumato.update import Layout
 
 if TYPE_CHECKING:
     from sfumato.objective import Objective
-    from sfumato.round import Round
 
 
 @dataclass(frozen=True)
 class Job:
     """What every client of a run shares: public facts and the model."""
 
-    round: Round
-    proof: UnitDerivation
-    layout: Layout
+    slots: Slots
     module: nn.Module
     objective: Objective
     example: Records  # shapes and types only
@@ -80,7 +75,8 @@ class Cohort:
         return Total(rows, weight, tuple(norms))
 
     def _parts(self, params: torch.Tensor, ids: Sequence[int], number: int, key: Key) -> Iterator[Total]:
-        blocks = [list(ids[start : start + self.plan.block]) for start in range(0, len(ids), self.plan.block)]
+        size = self.plan.share(len(ids))
+        blocks = [list(ids[start : start + size]) for start in range(0, len(ids), size)]
         if self._pool is None:
             yield from (self._block(params, block, number, key) for block in blocks)
             return
@@ -99,13 +95,9 @@ class Cohort:
         rows = self._train(params, ids, clients, keys, number)
         sizes = torch.tensor([records.count for records in clients], device=params.device)
         norms = tuple(rows.norm(dim=1).tolist()) if self.diagnostics else ()
-        for place, (slot, piece) in enumerate(pieces(self.job.round)):
-            if slot == "client":
-                shared = key.child("shared", round=number, place=place)
-                claim = self.job.proof.before[place]
-                rows = piece(rows, Context(number, self.job.layout, claim, shared, sizes, tuple(keys)))
-        weights = self.job.round.aggregate.weights(sizes)
-        return Total((rows.double() * weights[:, None]).sum(0), float(weights.sum()), norms)
+        messages = self.job.slots.messages(rows, sizes, keys, number, key)
+        total, weight = self.job.slots.weighted_sum(messages, sizes)
+        return Total(total, weight, norms)
 
     def _load(self, client: int) -> Records:
         records = self.population.client(client).train
@@ -135,10 +127,8 @@ class Cohort:
     def _rows(
         self, forward: Stacked | OneByOne, params: torch.Tensor, clients: list[Records], keys: list[Key], number: int
     ) -> torch.Tensor:
-        job = self.job
-        rows: torch.Tensor = job.round.local.train(
-            forward, job.layout, job.objective.loss, params, clients, keys, number
-        )
-        if rows.shape != (len(clients), job.layout.dimension):
+        layout, local = self.job.slots.layout, self.job.slots.round.local
+        rows: torch.Tensor = local.train(forward, layout, self.job.objective.loss, params, clients, keys, number)
+        if rows.shape != (len(clients), layout.dimension):
             raise DataError(f"local training returned rows of shape {tuple(rows.shape)}.")
         return rows

@@ -33,6 +33,7 @@ PATHS = ("loop", "stacked", "vmapped")
 _MOST_CLIENTS = 64
 _BLOCK_BYTES = 64 * 2**20
 _BYTES_PER_PARAMETER = 44  # row, start, gradient, momentum, update (float32); sum, noise and draws (float64)
+_SMALL_BLOCKS = (4, 8, 16, 32)
 _LOOP_ONLY = (nn.modules.conv._ConvNd, nn.RNNBase)
 
 
@@ -47,6 +48,11 @@ class Plan:
     def __post_init__(self) -> None:
         if self.path not in PATHS or self.block < 1 or self.workers < 1 or (self.path == "loop" and self.block > 1):
             raise BadValue(f"{self}: the path is one of {', '.join(PATHS)}; a loop has block=1; workers is at least 1.")
+
+    def share(self, cohort: int) -> int:
+        """How many clients a block of this cohort has: as even as can be, so that no worker waits for another."""
+        waves = -(-cohort // (self.block * self.workers))
+        return max(1, -(-cohort // max(1, waves * self.workers)))
 
     def forward(self, module: nn.Module) -> Stacked | OneByOne:
         """The forward pass of this plan."""
@@ -64,10 +70,10 @@ def choose(round: Round, module: nn.Module, layout: Layout, objective: Objective
     if not any(isinstance(part, _LOOP_ONLY) for part in module.modules()):
         block = max(1, min(_MOST_CLIENTS, _BLOCK_BYTES // (4 * layout.dimension)))
         if block > 1:
-            stacked = next(
-                (plan for plan in (Plan("stacked", block), Plan("vmapped", block)) if trial.agrees(plan)), None
-            )
-            candidates += [stacked] if stacked else []
+            works = next((path for path in ("stacked", "vmapped") if trial.agrees(Plan(path, block))), None)
+            if works is not None:
+                # Threads inside one large block, or a small block for each worker, which stays in its core's cache.
+                candidates += [Plan(works, block), *(Plan(works, few, cores) for few in _SMALL_BLOCKS if few <= block)]
     return min(candidates, key=trial.seconds_per_client) if len(candidates) > 1 else candidates[0]
 
 
@@ -129,8 +135,8 @@ class _Trial:
         try:
             with ThreadPoolExecutor(plan.workers, initializer=lambda: torch.set_num_threads(1)) as pool:
                 every = range(plan.workers)
-                run = lambda: list(pool.map(lambda w: self.rows(plan, [w], copies[w]), every))  # noqa: E731
-                return _least_seconds(run) / plan.workers
+                run = lambda: list(pool.map(lambda w: self.rows(plan, range(plan.block), copies[w]), every))  # noqa: E731
+                return _least_seconds(run) / (plan.workers * plan.block)
         finally:
             torch.set_num_threads(threads)
 

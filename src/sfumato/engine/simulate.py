@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -23,21 +22,19 @@ from sfumato.account import accountant
 from sfumato.account.event import Event, Nothing, Repeated, Unit, compose
 from sfumato.account.ledger import Cost, Ledger
 from sfumato.claim import text
-from sfumato.context import Context
 from sfumato.data.population import Population, Records, require_population
-from sfumato.derive import Derivation, pieces
+from sfumato.derive import Derivation
 from sfumato.engine.checkpoint import Checkpoint, root_key
 from sfumato.engine.cohort import Cohort, Job, Total
 from sfumato.engine.plan import Plan, choose
+from sfumato.engine.slots import Slots
 from sfumato.errors import BadValue, BudgetExceeded, DataError
 from sfumato.guarantee import Guarantee, check_delta, guarantee
 from sfumato.key import Key
 from sfumato.models import check_module
+from sfumato.objective import Objective, check_loss
 from sfumato.round import Round
 from sfumato.update import Layout
-
-if TYPE_CHECKING:
-    from sfumato.objective import Objective
 
 WORLD = "everyone who sees the model"
 SERVER = "the server"
@@ -61,7 +58,7 @@ class Progress:
     def module(self) -> nn.Module:
         """An ordinary module with the parameters of this round."""
         module = copy.deepcopy(self.run.job.module)
-        self.run.job.layout.write(self.params.to("cpu"), module)
+        self.run.job.slots.layout.write(self.params.to("cpu"), module)
         return module
 
     def epsilon(self, delta: float) -> float | None:
@@ -96,7 +93,8 @@ class Simulation:
         proof = self.derivation.units.get(unit)
         view = SERVER if server else WORLD
         if proof is None:
-            why = self.derivation.refused[unit].reason
+            refusal = self.derivation.refused.get(unit)
+            why = refusal.reason if refusal else getattr(self.derivation.primary.world, "reason", "")
             return Guarantee(None, delta, unit, self.derivation.primary.relation, view, "", "", (), why)
         spent = self.ledger.spent(unit)
         event: Event | None = Nothing() if spent is None else spent.server if server else spent.world
@@ -126,7 +124,7 @@ class Simulation:
             reservation = self.ledger.reserve(
                 run=run, round=number, attempt=now.attempt, key=name, inputs=self.inputs, costs=costs
             )
-            ids = self.job.round.sample.draw(self.population.size, key.child("cohort", round=number))
+            ids = self.job.slots.round.sample.draw(self.population.size, key.child("cohort", round=number))
             total = cohort.total(now.params, ids.tolist(), number, key)
             now = self._serve(now, total, number, key)
             if self.folder is not None:
@@ -141,13 +139,8 @@ class Simulation:
 
     def _serve(self, now: Checkpoint, total: Total, number: int, key: Key) -> Checkpoint:
         """The server's half: divide, noise, process, step."""
-        round, proof = self.job.round, self.job.proof
-        value = round.aggregate.finish(total.rows, total.weight).to(now.params.dtype)
-        for place, (slot, piece) in enumerate(pieces(round)):
-            if slot == "server":
-                own = key.child("server", round=number, place=place)
-                value = piece(value, Context(number, self.job.layout, proof.before[place], own))
-        params, state = round.optimizer.step(now.params, now.state, value)
+        value = self.job.slots.release(total.rows, total.weight, number, key)
+        params, state = self.job.slots.round.optimizer.step(now.params, now.state, value)
         if not bool(params.isfinite().all()):
             raise DataError(
                 f"round {number + 1}: the parameters are no longer finite. Lower the learning rates; without a Clip, one client's "
@@ -203,8 +196,9 @@ def simulate(
     layout = Layout.of(module)
     example = _example(population, device)
     check_module(module, example.x)
+    _check_loss(module, objective, example)
     derivation = round.derive(population=population.size, dimension=layout.dimension)
-    job = Job(round, derivation.primary, layout, module.train(), objective, example)
+    job = Job(Slots(round, derivation.primary, layout), module.train(), objective, example)
     params = layout.row(module)
     described = _digest(
         description, text(round), population.name, population.size, layout, params.cpu().numpy().tobytes()
@@ -240,6 +234,12 @@ def _example(population: Population, device: str) -> Records:
             x = torch.zeros((2, *records.x.shape[1:]), dtype=records.x.dtype, device=device)
             return Records(x, torch.zeros((2, *records.y.shape[1:]), dtype=records.y.dtype, device=device))
     raise DataError(f"none of the first clients of {population.name!r} has a record. Give clients with data.")
+
+
+def _check_loss(module: nn.Module, objective: Objective, example: Records) -> None:
+    with torch.no_grad():
+        outputs = copy.deepcopy(module).eval()(example.x)
+    check_loss(objective, outputs, example.y)
 
 
 def _digest(*facts: object) -> str:

@@ -113,7 +113,10 @@ class _StackedMode(TorchFunctionMode):
 
 
 class _LoopMode(TorchFunctionMode):
-    """Only dropout is replaced: its masks come from the client's key."""
+    """Dropout masks come from the client's key, and images go through convolutions with channels last.
+
+    It is the weight's memory format that decides: an image of one channel has the same strides in both.
+    """
 
     def __init__(self, batch: Batch) -> None:
         super().__init__()
@@ -122,6 +125,10 @@ class _LoopMode(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _DROPOUT or func in _RANDOM:
             return _keyed(func, self.batch, *args, **(kwargs or {}))
+        if func is F.conv2d and len(args) > 1:
+            args = (args[0], args[1].clone(memory_format=torch.channels_last), *args[2:])
+        elif func is torch.Tensor.view and not args[0].is_contiguous():  # written for channels first
+            args = (args[0].contiguous(), *args[1:])
         return func(*args, **(kwargs or {}))
 
 
@@ -164,14 +171,13 @@ class Stacked:
 
 @dataclass(frozen=True)
 class OneByOne:
-    """One client: the module as it is, images with channels last."""
+    """One client: the module as it is, convolutions with channels last."""
 
     module: nn.Module
 
     def __call__(self, parameters: Parameters, batch: Batch) -> torch.Tensor:
         """The outputs for one client's records."""
-        x = batch.x.contiguous(memory_format=torch.channels_last) if batch.x.dim() == 4 else batch.x
         own = {name: value.view(value.shape[1:]) for name, value in parameters.items()}
         with _LoopMode(batch):
-            out: torch.Tensor = functional_call(self.module, own, (x,))
+            out: torch.Tensor = functional_call(self.module, own, (batch.x,))
         return out

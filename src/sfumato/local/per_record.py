@@ -11,7 +11,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -24,10 +24,10 @@ from sfumato.local.per_record_passes import (
     Loss,
     NoRule,
     Pieces,
+    Problem,
     one_by_one,
     one_pass,
     one_pass_channels_last,
-    ruled_layers,
     vectorised,
     views,
 )
@@ -37,7 +37,7 @@ _SHRINK = 1.0 + 2.0**-20
 _PROBE = 4  # records on which a fast way must agree with the loop before it is used
 _TOLERANCE = 1e-2
 
-Way = Callable[[nn.Module, Layout, Loss, Tensor, Tensor, Tensor], Pieces]
+Way = Callable[[Problem, Tensor, Tensor, Tensor], Pieces]
 
 
 def clip_factors(norms: Tensor, norm: float) -> Tensor:
@@ -56,8 +56,9 @@ def clip_factors(norms: Tensor, norm: float) -> Tensor:
 class ClippedSum:
     """`sum_i g_i min(1, norm / |g_i|)` over the records' gradients `g_i`, as one float32 row.
 
-    One record moves it by at most `norm` in L2: each term is no longer than that, and depends on its own record only. A
-    record whose gradient is not finite (or longer than the largest float32 number) adds exactly zero.
+    One record moves it by at most `norm` in L2: each term is no longer than that, also as rounded to float32, and depends on
+    its own record only. (Adding the terms rounds too, as in every floating-point sum.) A record whose gradient is not finite, or
+    longer than the largest float32 number, adds exactly zero.
 
     It is a pure function of its arguments. It works on copies of the module as it was when this was built (mode, buffers,
     frozen parameters), one for each thread that calls; the module itself is never touched. At most `micro_batch` records
@@ -74,19 +75,23 @@ class ClippedSum:
     loss: Loss
     norm: float
     micro_batch: int = 64
-    _idle: list[nn.Module] = field(default_factory=list, init=False, repr=False, compare=False)
+    _idle: list[Problem] = field(default_factory=list, init=False, repr=False, compare=False)
     _chosen: list[Way] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.norm) and self.norm > 0):
-            raise BadValue(f"ClippedSum(norm={self.norm}): the norm must be positive. Use what a record may add, e.g. 1.0.")
+            raise BadValue(
+                f"ClippedSum(norm={self.norm}): the norm must be positive. Use what a record may add, e.g. 1.0."
+            )
         if self.micro_batch < 1:
             raise BadValue(f"ClippedSum(micro_batch={self.micro_batch}): at least one record must fit. Use e.g. 64.")
         if Layout.of(self.module) != self.layout:
             raise BadValue("the layout is not the module's: names or shapes differ. Use Layout.of(module).")
         for name, layer in self.module.named_modules():
             if "forward" in vars(layer):
-                raise BadValue(f"layer {name!r} has a forward of its own, which a copy would share. Write it as a class.")
+                raise BadValue(
+                    f"layer {name!r} has a forward of its own, which a copy would share. Write it as a class."
+                )
         refuse_batch_statistics(self.module)
         object.__setattr__(self, "module", copy.deepcopy(self.module))
 
@@ -104,13 +109,13 @@ class ClippedSum:
         norms = torch.zeros(len(x), dtype=torch.float64)
         if len(x) == 0:
             return total, norms
-        with self._copy() as module:
-            way = self._way(module, row, x, y)
+        with self._copy() as copied:
+            way = self._way(copied, row, x, y)
+            problem = replace(copied, masks=KeyedMasks(None if key is None else key.generator()))
             size = 1 if way is one_by_one else self.micro_batch
-            with KeyedMasks(None if key is None else key.generator()):
-                for start in range(0, len(x), size):
-                    part = slice(start, start + size)
-                    norms[part] = self._add(total, way, module, row, x[part], y[part])
+            for start in range(0, len(x), size):
+                part = slice(start, start + size)
+                norms[part] = self._add(total, way, problem, row, x[part], y[part])
         return total, norms
 
     def way(self) -> str:
@@ -118,48 +123,46 @@ class ClippedSum:
         return self._chosen[0].__name__ if self._chosen else "undecided"
 
     @contextmanager
-    def _copy(self) -> Iterator[nn.Module]:
+    def _copy(self) -> Iterator[Problem]:
         try:
-            module = self._idle.pop()
+            problem = self._idle.pop()
         except IndexError:
-            module = copy.deepcopy(self.module)
-        yield module
-        self._idle.append(module)
+            problem = Problem.of(copy.deepcopy(self.module), self.layout, self.loss)
+        yield problem
+        self._idle.append(problem)
 
-    def _add(self, total: Tensor, way: Way, module: nn.Module, row: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    def _add(self, total: Tensor, way: Way, problem: Problem, row: Tensor, x: Tensor, y: Tensor) -> Tensor:
         try:
-            pieces = way(module, self.layout, self.loss, row, x, y)
+            pieces = way(problem, row, x, y)
         except NoRule:
-            return torch.cat(
-                [self._add(total, one_by_one, module, row, x[i : i + 1], y[i : i + 1]) for i in range(len(x))]
-            )
+            each = [slice(i, i + 1) for i in range(len(x))]
+            return torch.cat([self._add(total, one_by_one, problem, row, x[i], y[i]) for i in each])
         norms = _norms(pieces, len(x))
         usable = norms <= torch.finfo(torch.float32).max
         if not usable.all():
             # Zero times infinity is not zero: the others are summed without these records.
             if usable.any():
-                norms[usable] = self._add(total, way, module, row, x[usable], y[usable])
+                norms[usable] = self._add(total, way, problem, row, x[usable], y[usable])
             return norms
         _add_pieces(total, self.layout, pieces, clip_factors(norms, self.norm))
         return norms
 
-    def _way(self, module: nn.Module, row: Tensor, x: Tensor, y: Tensor) -> Way:
+    def _way(self, copied: Problem, row: Tensor, x: Tensor, y: Tensor) -> Way:
         if self._chosen:
             return self._chosen[0]
         if len(x) < 3:
             return one_by_one
-        with KeyedMasks(None, off=True):  # masks would differ between batch sizes
-            x, y = x[:_PROBE], y[:_PROBE]
-            truth = one_by_one(module, self.layout, self.loss, row, x, y)
-            if not _norms(truth, len(x)).isfinite().all():
-                return one_by_one
-            ways = (one_pass_channels_last, one_pass, vectorised) if ruled_layers(module) else (vectorised,)
-            chosen = next((way for way in ways if self._agrees(way, truth, module, row, x, y)), one_by_one)
-        self._chosen.append(chosen)
-        return chosen
+        problem = replace(copied, masks=KeyedMasks(off=True))  # masks would differ between batch sizes
+        x, y = x[:_PROBE], y[:_PROBE]
+        truth = one_by_one(problem, row, x, y)
+        if not _norms(truth, len(x)).isfinite().all():
+            return one_by_one
+        ways = (one_pass_channels_last, one_pass, vectorised) if problem.layers else (vectorised,)
+        self._chosen.append(next((way for way in ways if self._agrees(way, truth, problem, row, x, y)), one_by_one))
+        return self._chosen[0]
 
-    def _agrees(self, way: Way, truth: Pieces, module: nn.Module, row: Tensor, x: Tensor, y: Tensor) -> bool:
-        if way is vectorised and any(isinstance(layer, nn.RNNBase) for layer in module.modules()):
+    def _agrees(self, way: Way, truth: Pieces, problem: Problem, row: Tensor, x: Tensor, y: Tensor) -> bool:
+        if way is vectorised and any(isinstance(layer, nn.RNNBase) for layer in problem.module.modules()):
             return False  # torch batches these one by one itself, with a warning
         norms = _norms(truth, len(x))
         weights = torch.linspace(0.5, 1.0, len(x), dtype=torch.float64) / norms.clamp(min=1e-30)
@@ -167,7 +170,7 @@ class ClippedSum:
         _add_pieces(expected, self.layout, truth, weights)
         for order in (torch.arange(len(x)), torch.arange(len(x)).flip(0)):
             try:
-                pieces = way(module, self.layout, self.loss, row, x[order], y[order])
+                pieces = way(problem, row, x[order], y[order])
             except (NoRule, RuntimeError, TypeError, Warning):
                 return False  # vmap cannot batch it, a view cannot be taken of channels that come last
             found = torch.zeros(self.layout.dimension)
@@ -191,4 +194,3 @@ def _add_pieces(total: Tensor, layout: Layout, pieces: Pieces, factors: Tensor) 
     for name, view in views(layout, total).items():
         if name in pieces:
             pieces[name].add_to(view, factors.float())
-

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.errors import BadValue, UnsoundRound
+from sfumato.key import Key
+from sfumato.local.per_record_masks import KeyedMasks
 from sfumato.local.per_record_passes import Loss, losses_of
-
-_FIX = "make the layers work on each record alone, e.g. GroupNorm(groups, channels) instead of BatchNorm"
 
 
 def refuse_batch_statistics(module: nn.Module) -> None:
@@ -32,12 +32,12 @@ def check_records_do_not_mix(module: nn.Module, loss: Loss, x: Tensor, y: Tensor
     """
     refuse_batch_statistics(module)
     if len(x) < 2 or len(x) != len(y):
-        raise BadValue(f"{len(x)} records with {len(y)} targets: give at least two, each with its target, to see if they mix.")
-    state = torch.get_rng_state()
+        raise BadValue(
+            f"{len(x)} records with {len(y)} targets: give at least two, each with its target, to see if they mix."
+        )
 
     def losses(order: Tensor) -> Tensor:
-        torch.set_rng_state(state)
-        with torch.no_grad():
+        with torch.no_grad(), KeyedMasks(Key.from_seed(0).generator()):  # the same masks each time
             return losses_of(loss, copy.deepcopy(module)(x[order]), y[order], len(x))
 
     every = torch.arange(len(x))
@@ -48,8 +48,7 @@ def check_records_do_not_mix(module: nn.Module, loss: Loss, x: Tensor, y: Tensor
         if not torch.allclose(before[kept], after[kept], rtol=1e-6, atol=1e-7, equal_nan=True):
             worst = (before - after)[kept].abs().nan_to_num(float("inf")).max().item()
             raise UnsoundRound(
-                f"{type(module).__name__} or its loss mixes records: a record's loss changed by {worst:.2g} when only other records "
+                f"{type(module).__name__} or its loss mixes records: a record's loss changed by {worst:.2g} when only others "
                 "changed, so clipping its gradient does not bound what one record changes.",
-                _FIX + "; and a loss that compares no record with another",
+                "let layers and loss work on each record alone, e.g. GroupNorm(groups, channels) in place of batch statistics.",
             )
-    torch.set_rng_state(state)

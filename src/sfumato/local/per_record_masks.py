@@ -33,7 +33,7 @@ _RANDOM = (
 class KeyedMasks(TorchFunctionMode):
     """Draws dropout masks from a generator; without one, `off` leaves dropout out and otherwise it is refused."""
 
-    def __init__(self, generator: torch.Generator | None, off: bool = False) -> None:
+    def __init__(self, generator: torch.Generator | None = None, off: bool = False) -> None:
         super().__init__()
         self.generator, self.off = generator, off
 
@@ -54,7 +54,8 @@ class KeyedMasks(TorchFunctionMode):
         if not training or p == 0.0 or self.off:
             return input
         if self.generator is None:
-            raise BadValue("the model has dropout in training mode and no key was given. Pass key=..., or call .eval().")
+            raise BadValue(
+                "the model has dropout in training mode and no key was given. Pass key=..., or call .eval()."
+            )
         shape = (*input.shape[:2], *[1] * (input.dim() - 2)) if by_channel else input.shape
-        with torch._C.DisableTorchFunction():
-            return input * (torch.rand(shape, generator=self.generator) >= p) / (1.0 - p)
+        return input * (torch.rand(shape, generator=self.generator) >= p) / (1.0 - p)

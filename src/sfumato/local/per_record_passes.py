@@ -16,12 +16,16 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from sfumato.errors import BadValue
 from sfumato.local.layer_rules import Piece, Rows, Rule, rule_for
+from sfumato.local.per_record_masks import KeyedMasks
 from sfumato.update import Layout
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Pieces = dict[str, Piece]
 
-_FORMATS = {nn.Conv2d: torch.channels_last, nn.Conv3d: torch.channels_last_3d}
+_FORMATS: dict[type[nn.Module], torch.memory_format] = {
+    nn.Conv2d: torch.channels_last,
+    nn.Conv3d: torch.channels_last_3d,
+}
 
 
 class NoRule(Exception):
@@ -39,23 +43,77 @@ def losses_of(loss: Loss, outputs: Tensor, y: Tensor, records: int) -> Tensor:
     return losses
 
 
+@dataclass(frozen=True)
+class Ruled:
+    """A layer with a rule: what it trains, by its own name, and that parameter's name in the module."""
+
+    rule: Rule
+    trained: dict[str, tuple[str, nn.Parameter]]
+
+
+def ruled_layers(module: nn.Module) -> dict[nn.Module, Ruled] | None:
+    """The layers that own trainable parameters, if a rule covers each and no parameter has two owners; else None."""
+    names = {parameter: name for name, parameter in module.named_parameters()}
+    layers: dict[nn.Module, Ruled] = {}
+    owned: set[nn.Parameter] = set()
+    for layer in module.modules():
+        own = {name: p for name, p in layer.named_parameters(recurse=False, remove_duplicate=False) if p.requires_grad}
+        if own:
+            rule = rule_for(layer)
+            if rule is None or not own.keys() <= {"weight", "bias"} or owned & set(own.values()):
+                return None
+            if any(p.dtype != torch.float32 for p in own.values()):
+                return None
+            owned |= set(own.values())
+            layers[layer] = Ruled(rule, {name: (names[p], p) for name, p in own.items()})
+    return layers
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A private copy of the module, what is asked of it, and its layers if rules cover them."""
+
+    module: nn.Module
+    layout: Layout
+    loss: Loss
+    masks: KeyedMasks = field(default_factory=KeyedMasks)
+    layers: dict[nn.Module, Ruled] | None = None
+
+    @staticmethod
+    def of(module: nn.Module, layout: Layout, loss: Loss) -> Problem:
+        """With the layers looked up."""
+        return Problem(module, layout, loss, layers=ruled_layers(module))
+
+    def total(self, x: Tensor, y: Tensor, parameters: dict[str, Tensor] | None = None) -> Tensor:
+        """The sum of the records' losses, with dropout by the masks."""
+        with self.masks:
+            outputs = torch.func.functional_call(self.module, parameters, (x,)) if parameters else self.module(x)
+            return losses_of(self.loss, outputs, y, len(x)).sum()
+
+    def parameters(self, row: Tensor) -> dict[str, Tensor]:
+        """Copies of the parameters in the row, in the module's own types."""
+        own = dict(self.module.named_parameters())
+        return {name: value.to(own[name].dtype) for name, value in views(self.layout, row.detach().clone()).items()}
+
+
 def views(layout: Layout, row: Tensor) -> dict[str, Tensor]:
     """The parameters by name, as views of the row."""
-    return {name: value[0] for name, value in layout.split(row[None]).items()}  # a leading 1 keeps 0-d shapes apart
+    parts = row.split_with_sizes(layout.sizes)
+    return {name: part.view(shape) for name, part, shape in zip(layout.names, parts, layout.shapes, strict=True)}
 
 
-def _copies(module: nn.Module, layout: Layout, row: Tensor) -> dict[str, Tensor]:
-    parameters = dict(module.named_parameters())
-    return {name: value.to(parameters[name].dtype) for name, value in views(layout, row.detach().clone()).items()}
-
-
-@dataclass
+@dataclass(frozen=True)
 class Tape:
     """What the ruled layers saw in one forward and one backward pass."""
 
-    records: int
+    token: Tensor
     calls: list[tuple[nn.Module, Tensor, int]] = field(default_factory=list)
     gradients: dict[nn.Module, Tensor] = field(default_factory=dict)
+
+    def covered(self) -> bool:
+        """No layer was called twice, and no input was overwritten after its layer had read it."""
+        unchanged = all(inputs._version == version for _, inputs, version in self.calls)
+        return unchanged and len({layer for layer, _, _ in self.calls}) == len(self.calls)
 
 
 class _Keep(torch.autograd.Function):
@@ -77,123 +135,93 @@ class _Keep(torch.autograd.Function):
         return gradients[0], None, None, None
 
 
-def ruled_layers(module: nn.Module) -> dict[nn.Module, Rule] | None:
-    """The layers that own trainable parameters, if a rule covers each and no parameter has two owners; else None."""
-    layers: dict[nn.Module, Rule] = {}
-    owned: set[int] = set()
-    for layer in module.modules():
-        own = {name: p for name, p in layer.named_parameters(recurse=False, remove_duplicate=False) if p.requires_grad}
-        if not own:
-            continue
-        rule = rule_for(layer)
-        if rule is None or not own.keys() <= {"weight", "bias"} or owned & {id(p) for p in own.values()}:
-            return None
-        if any(p.dtype != torch.float32 for p in own.values()):
-            return None
-        owned |= {id(p) for p in own.values()}
-        layers[layer] = rule
-    return layers
-
-
-def one_pass(module: nn.Module, layout: Layout, loss: Loss, row: Tensor, x: Tensor, y: Tensor) -> Pieces:
+def one_pass(problem: Problem, row: Tensor, x: Tensor, y: Tensor) -> Pieces:
     """One forward and one backward for all records; the layer rules do the rest."""
-    return _one_pass(module, layout, loss, row, x, y, {})
+    return _one_pass(problem, row, x, y, {})
 
 
-def one_pass_channels_last(module: nn.Module, layout: Layout, loss: Loss, row: Tensor, x: Tensor, y: Tensor) -> Pieces:
-    """`one_pass` with the weights of convolutions stored channels last, so that what follows them runs faster."""
-    return _one_pass(module, layout, loss, row, x, y, _FORMATS)
+def one_pass_channels_last(problem: Problem, row: Tensor, x: Tensor, y: Tensor) -> Pieces:
+    """`one_pass` with the weights of convolutions stored channels last, so that they and what follows run faster."""
+    return _one_pass(problem, row, x, y, _FORMATS)
 
 
-def _one_pass(
-    module: nn.Module, layout: Layout, loss: Loss, row: Tensor, x: Tensor, y: Tensor, formats: dict[Any, torch.memory_format]
-) -> Pieces:
-    layers = ruled_layers(module)
+def _one_pass(problem: Problem, row: Tensor, x: Tensor, y: Tensor, formats: dict[Any, torch.memory_format]) -> Pieces:
+    layers = problem.layers
     if layers is None:
         raise NoRule
-    names = {parameter: name for name, parameter in module.named_parameters()}
-    values = views(layout, row.detach())
-    for layer in layers:
-        for parameter in layer.parameters(recurse=False):
-            if parameter.requires_grad:
-                value = values[names[parameter]]
-                if type(layer) in formats and value.dim() > 1:
-                    value = torch.empty_like(value, memory_format=formats[type(layer)]).copy_(value)
-                parameter.data = value
-    tape = Tape(len(x))
-    trainable = [parameter for parameter in names if parameter.requires_grad]
-    token = torch.zeros((), requires_grad=True)
+    values = views(problem.layout, row.detach())
+    trained = []
+    for layer, ruled in layers.items():
+        for name, parameter in ruled.trained.values():
+            value = values[name]
+            if type(layer) in formats and value.dim() > 1:
+                value = torch.empty_like(value, memory_format=formats[type(layer)]).copy_(value)
+            parameter.data = value
+            trained.append(parameter)
+    tape = Tape(torch.zeros((), requires_grad=True))
 
     def enter(layer: nn.Module, inputs: tuple[Any, ...]) -> None:
-        # Without gradients of its own here, a parameter that autograd still reaches has a use that no rule sees.
-        layer.requires_grad_(False)
+        # Hidden from autograd here: a parameter that autograd still reaches has a use that no rule sees.
+        for _, parameter in layers[layer].trained.values():
+            parameter.requires_grad_(False)
 
     def leave(layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
-        for name in wanted[layer]:
-            layer.get_parameter(name).requires_grad_(True)
-        if len(inputs) != 1 or len(inputs[0]) != len(x) or (layers[layer].dimensions or inputs[0].dim()) != inputs[0].dim():
+        for _, parameter in layers[layer].trained.values():
+            parameter.requires_grad_(True)
+        dimensions = layers[layer].rule.dimensions
+        if len(inputs) != 1 or len(inputs[0]) != len(x) or (dimensions and dimensions != inputs[0].dim()):
             raise NoRule
         tape.calls.append((layer, inputs[0].detach(), inputs[0]._version))
-        kept: Tensor = _Keep.apply(output, token, tape, layer)  # type: ignore[no-untyped-call]
+        kept: Tensor = _Keep.apply(output, tape.token, tape, layer)  # type: ignore[no-untyped-call]
         return kept
 
-    wanted = {layer: [n for n, p in layer.named_parameters(recurse=False) if p.requires_grad] for layer in layers}
     handles = [layer.register_forward_pre_hook(enter) for layer in layers]
     handles += [layer.register_forward_hook(leave) for layer in layers]
     try:
         with torch.enable_grad():
-            total = losses_of(loss, module(x), y, len(x)).sum()
-            elsewhere = torch.autograd.grad(total, [token, *trainable], allow_unused=True)[1:] if total.requires_grad else ()
+            total = problem.total(x, y)
+            found = torch.autograd.grad(total, [tape.token, *trained], allow_unused=True) if total.requires_grad else ()
     finally:
         for handle in handles:
             handle.remove()
-        for parameter in trainable:
+        for parameter in trained:
             parameter.requires_grad_(True)
-    called = [layer for layer, _, _ in tape.calls]
-    if len(set(called)) < len(called) or any(gradient is not None for gradient in elsewhere):
-        raise NoRule
-    if any(inputs._version != version for _, inputs, version in tape.calls):
+    if any(gradient is not None for gradient in found[1:]) or not tape.covered():
         raise NoRule
     pieces: Pieces = {}
     with torch.no_grad():
         for layer, inputs, _ in tape.calls:
             if layer in tape.gradients:
-                rules = layers[layer].pieces(layer, inputs, tape.gradients[layer])
-                pieces |= {names[layer.get_parameter(name)]: rules[name]() for name in wanted[layer]}
+                rules = layers[layer].rule.pieces(layer, inputs, tape.gradients[layer])
+                pieces |= {name: rules[own]() for own, (name, _) in layers[layer].trained.items()}
     return pieces
 
 
-def vectorised(module: nn.Module, layout: Layout, loss: Loss, row: Tensor, x: Tensor, y: Tensor) -> Pieces:
+def vectorised(problem: Problem, row: Tensor, x: Tensor, y: Tensor) -> Pieces:
     """`vmap(grad)`: whatever torch can batch, each record as a batch of one."""
 
     def single(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        outputs = torch.func.functional_call(module, parameters, (x.unsqueeze(0),))
-        return losses_of(loss, outputs, y.unsqueeze(0), 1).sum()
+        return problem.total(x.unsqueeze(0), y.unsqueeze(0), parameters)
 
     each = torch.func.vmap(torch.func.grad(single), (None, 0, 0), randomness="different")
-    with sdpa_kernel(SDPBackend.MATH):  # the other kernels have no batching rule
-        gradients: dict[str, Tensor] = each(_copies(module, layout, row), x, y)
+    with sdpa_kernel(SDPBackend.MATH):  # the other kernels of attention have no batching rule
+        gradients: dict[str, Tensor] = each(problem.parameters(row), x, y)
     return {name: Rows(gradient.detach().float()) for name, gradient in gradients.items()}
 
 
-def one_by_one(module: nn.Module, layout: Layout, loss: Loss, row: Tensor, x: Tensor, y: Tensor) -> Pieces:
+def one_by_one(problem: Problem, row: Tensor, x: Tensor, y: Tensor) -> Pieces:
     """Each record alone by autograd: slow, and right by definition."""
-    values = _copies(module, layout, row)
-    rows = []
+    parameters = {name: value.requires_grad_(True) for name, value in problem.parameters(row).items()}
+    rows: dict[str, list[Tensor]] = {name: [] for name in parameters}
     for record in range(len(x)):
-        parameters = {name: value.clone().requires_grad_(True) for name, value in values.items()}
         with torch.enable_grad():
-            outputs = torch.func.functional_call(module, parameters, (x[record : record + 1],))
-            total = losses_of(loss, outputs, y[record : record + 1], 1).sum()
-            gradients = (
+            total = problem.total(x[record : record + 1], y[record : record + 1], parameters)
+            found = (
                 torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
                 if total.requires_grad
-                else [None] * len(parameters)
+                else None
             )
-        rows.append(
-            {
-                name: torch.zeros(value.shape) if gradient is None else gradient.to_dense().float()
-                for (name, value), gradient in zip(values.items(), gradients, strict=True)
-            }
-        )
-    return {name: Rows(torch.stack([row[name] for row in rows])) for name in layout.names}
+        for place, (name, value) in enumerate(parameters.items()):
+            gradient = None if found is None else found[place]
+            rows[name].append(torch.zeros(value.shape) if gradient is None else gradient.to_dense().float())
+    return {name: Rows(torch.stack(gradients)) for name, gradients in rows.items()}

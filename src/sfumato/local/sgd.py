@@ -89,7 +89,8 @@ class Sgd:
             gradients = torch.autograd.grad(total, leaves, allow_unused=True)
             velocity = self._step(leaves, gradients, velocity, params, layout, lr, active)
         place = torch.from_numpy(np.argsort(schedule.order))
-        return (rows - params).index_select(0, place)
+        rows.sub_(params)
+        return rows if len(clients) == 1 else rows.index_select(0, place)
 
     def _step(
         self,

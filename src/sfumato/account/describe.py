@@ -1,0 +1,98 @@
+"""Events and settings in plain words."""
+
+from __future__ import annotations
+
+from sfumato.account.event import (
+    CappedPoissonSampled,
+    Composed,
+    Event,
+    FixedSizeSampled,
+    GaussianEvent,
+    LaplaceEvent,
+    Mixture,
+    NonPrivate,
+    Nothing,
+    PoissonSampled,
+    Relation,
+    Repeated,
+)
+from sfumato.account.setting import Setting
+
+NEIGHBOURS = {
+    Relation.ADD_REMOVE: "the {unit} is in the data or is not",
+    Relation.REPLACE: "the {unit}'s data are swapped for any other",
+    Relation.ZERO_OUT: "the {unit} stays, but its contribution is zero",
+}
+
+
+def describe(event: Event) -> str:
+    """What happened, as the end of a sentence.
+
+    >>> describe(Repeated(PoissonSampled(0.05, GaussianEvent(1.0)), 200))
+    'Gaussian noise of 1 times the sensitivity, Poisson sampling at rate 0.05, 200 times'
+    """
+    match event:
+        case Nothing():
+            return "nothing that touches private data"
+        case NonPrivate(reason=reason):
+            return f"a step without a proven guarantee{f' ({reason})' if reason else ''}"
+        case GaussianEvent(ratio=ratio):
+            return f"Gaussian noise of {ratio:.6g} times the sensitivity"
+        case LaplaceEvent(ratio=ratio):
+            return f"Laplace noise of scale {ratio:.6g} times the L1 sensitivity"
+        case PoissonSampled(rate=rate, event=inner):
+            return f"{describe(inner)}, Poisson sampling at rate {rate:.6g}"
+        case FixedSizeSampled(rate=rate, event=inner):
+            return f"{describe(inner)}, fixed-size sampling at rate {rate:.6g}"
+        case CappedPoissonSampled(rate=rate, cap=cap, event=inner):
+            return f"{describe(inner)}, Poisson sampling at rate {rate:.6g} capped at {cap}"
+        case Mixture(probability=probability, event=inner):
+            return f"with probability {probability:.6g}: {describe(inner)}"
+        case Repeated(event=inner, times=times):
+            within = describe(inner)
+            return f"{within}, {times:,} times" if not isinstance(inner, Mixture) else f"{times:,} times ({within})"
+        case Composed(events=events):
+            return "; then ".join(describe(part) for part in events) or "nothing that touches private data"
+    return type(event).__name__
+
+
+def sampling(setting: Setting) -> str:
+    """How the cohort, and the batches, are drawn."""
+    rate = setting.sample.known_to(setting.curious)
+    words = {
+        "poisson": f"each client takes part with probability {setting.sample.rate:.6g}, in secret",
+        "fixed": f"{setting.sample.size} of {setting.sample.population} clients, drawn without replacement"
+        + (f" (rate {rate:.6g} for {setting.curious} curious)" if rate != setting.sample.rate else ""),
+        "everyone": "every client, every round",
+    }[setting.sample.kind]
+    if setting.batch is None:
+        return words
+    each = {
+        "poisson": f"each record with probability {setting.batch.rate:.6g}",
+        "fixed": f"{setting.batch.size} of {setting.batch.population} records without replacement",
+        "everyone": "all records",
+    }[setting.batch.kind]
+    return f"{words.replace(', in secret', '')}; then {setting.steps} local steps, each on {each}"
+
+
+def views(setting: Setting) -> dict[str, str]:
+    """Who sees what, for the world and for the server (PRIVACY R1: the server knows the cohort)."""
+    if setting.batch is not None:
+        both = "noise is added in every local step, so this holds against whoever sees the client's updates and who took part"
+        return {"world": both, "server": both}
+    if setting.at_client:
+        both = "each message carries its own noise, so this holds against whoever sees the messages and who took part"
+        return {"world": both, "server": both}
+    hidden = "" if setting.sample.kind == "everyone" else ", but not who took part"
+    return {
+        "world": f"everyone who sees the released models{hidden}",
+        "server": "no guarantee: the noise is added at the server, which sees the updates without it and must be trusted",
+    }
+
+
+def assumptions(setting: Setting) -> list[str]:
+    """What has to be true for the number to hold."""
+    found = ["idealised real arithmetic", "the sum is divided by a number fixed before the data are seen"]
+    if setting.sample.kind != "everyone":
+        found.append("the cohort is drawn honestly as stated")
+    return found

@@ -1,0 +1,210 @@
+"""Population, sampling, rounds, epsilon, noise: whichever one is left open is solved for.
+
+Epsilon falls with noise and with the population, and rises with rounds and with the cohort, so each answer is the end of a
+bisection whose last point was accounted and found to be within the target.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from sfumato.account.calibrate import calibrate_noise
+from sfumato.account.checks import LARGEST_ROUNDS, check_delta, check_target
+from sfumato.account.event import Relation
+from sfumato.account.protocol import accountant
+from sfumato.account.setting import NoiseWords, SampleWords, Setting, parse_sample
+from sfumato.errors import BadValue, CannotAccount
+
+LARGEST_POPULATION = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is known; exactly one of noise, sample, rounds and epsilon is None, or the sample has a size and no population."""
+
+    noise: NoiseWords | None
+    sample: str | None
+    rounds: int | None
+    epsilon: float | None
+    delta: float
+    clients: int | None = None
+    relation: Relation | None = None
+    law: str = "gaussian"
+    accountant: str = "auto"
+    dimension: int = 1
+    curious: int = 1
+
+    def open(self) -> str:
+        """The name of the one thing to solve for."""
+        known = {"noise": self.noise, "sample": self.sample, "rounds": self.rounds, "epsilon": self.epsilon}
+        missing = [name for name, value in known.items() if value is None]
+        if self.sample is not None and _size(self.sample) is not None and self.clients is None:
+            missing.append("clients")
+        if len(missing) != 1:
+            what = f"{' and '.join(missing)} are open" if missing else "nothing is open"
+            raise BadValue(f"plan: {what}. Give all but one of --noise, --sample, --rounds, --epsilon (and --clients).")
+        return missing[0]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An answer: everything is known, and the epsilon is proven."""
+
+    solved: str
+    setting: Setting
+    epsilon: float
+    delta: float
+    clients: int | None
+    dimension: int
+
+    @property
+    def cohort(self) -> float | None:
+        """The expected number of clients in a round."""
+        return None if self.clients is None else self.setting.sample.rate * self.clients
+
+    @property
+    def signal_to_noise(self) -> float | None:
+        """The length of the mean update over that of its noise, if all clients agree and use the whole clip norm."""
+        if self.cohort is None:
+            return None
+        spread = math.sqrt(2) if self.setting.noise.law == "laplace" else 1.0
+        return self.cohort / (spread * self.setting.noise.multiplier * math.sqrt(self.dimension))
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One change to a plan, and the noise that the same epsilon then needs; None with the reason where it cannot be had."""
+
+    change: str
+    noise: float | None
+    signal_to_noise: float | None
+    note: str = ""
+
+
+def solve(question: Question) -> Plan:
+    """The answer to a question.
+
+    >>> plan = solve(Question(None, "poisson:0.05", 30, 6.0, 5e-4, clients=1000))
+    >>> plan.solved, round(plan.setting.noise.multiplier, 3)
+    ('noise', 0.555)
+    """
+    check_delta(question.delta)
+    if question.epsilon is not None:
+        check_target(question.epsilon)
+    target = question.epsilon or math.inf
+    opened = question.open()
+    price = accountant(question.accountant)
+
+    def cost(setting: Setting) -> float:
+        return price.epsilon(setting.event(), question.delta)
+
+    match opened:
+        case "noise":
+            first = _setting(question)
+            noise = calibrate_noise(lambda size: first.at(size).event(), target, question.delta, by=price)
+            setting = first.at(noise)
+        case "rounds":
+            most = _largest(lambda count: cost(_setting(question, rounds=count)) <= target, LARGEST_ROUNDS)
+            setting = _setting(question, rounds=_at_least_one(most, "even one round costs more"))
+        case "sample":
+            if question.clients is None:
+                raise BadValue("plan: to choose the cohort, say how many clients there are with --clients.")
+            most = _largest(lambda size: cost(_setting(question, size=size)) <= target, question.clients)
+            setting = _setting(question, size=_at_least_one(most, "even a cohort of one costs more"))
+        case "clients":
+            size = _size(question.sample or "") or 1
+            few = _largest(lambda many: cost(_setting(question, clients=many)) > target, LARGEST_POPULATION)
+            if few >= LARGEST_POPULATION:
+                raise CannotAccount(f"plan: a billion clients are not enough for epsilon={target}. Add noise.")
+            setting = _setting(question, clients=max(few + 1, size))
+        case _:
+            setting = _setting(question)
+    clients = setting.sample.population or question.clients
+    return Plan(opened, setting, cost(setting), question.delta, clients, question.dimension)
+
+
+def alternatives(plan: Plan, by: str = "auto") -> list[Alternative]:
+    """What other samplers, accountants, populations, cohorts and round counts would need for the same epsilon."""
+    setting, clients = plan.setting, plan.clients
+    changes: list[tuple[str, Setting, str, int | None]] = []
+    if setting.rounds > 1:
+        changes.append(("half the rounds", replace(setting, rounds=setting.rounds // 2), by, clients))
+    if clients is not None:
+        size = max(1, round(setting.sample.rate * clients))
+        plain = replace(setting, relation=None)
+        for kind in ("poisson", "fixed"):
+            drawn = SampleWords(kind, size / clients, size, clients)
+            if kind != setting.sample.kind and size < clients:
+                changes.append(
+                    (f"a {kind} cohort of {size} (other neighbours)", replace(plain, sample=drawn), by, clients)
+                )
+        if setting.sample.kind != "everyone":
+            kind = setting.sample.kind
+            changes.append(
+                ("everyone in every round", replace(setting, sample=SampleWords("everyone", 1.0)), by, clients)
+            )
+            larger = SampleWords(kind, size / (2 * clients), size, 2 * clients)
+            changes.append(("twice the clients, same cohort", replace(setting, sample=larger), by, 2 * clients))
+            if 2 * size < clients:
+                double = SampleWords(kind, 2 * size / clients, 2 * size, clients)
+                changes.append(("twice the cohort", replace(setting, sample=double), by, clients))
+    changes += [(f"the accountant {name}", setting, name, clients) for name in ("auto", "rdp") if name != by]
+    return [_alternative(plan, *change) for change in changes]
+
+
+def _alternative(plan: Plan, change: str, setting: Setting, by: str, clients: int | None) -> Alternative:
+    try:
+        noise = calibrate_noise(
+            lambda size: setting.at(size).event(), plan.epsilon, plan.delta, by=by, guess=setting.noise.multiplier
+        )
+    except CannotAccount as refusal:
+        return Alternative(change, None, None, str(refusal))
+    ratio = Plan("noise", setting.at(noise), plan.epsilon, plan.delta, clients, plan.dimension).signal_to_noise
+    return Alternative(change, noise, ratio)
+
+
+def _setting(
+    question: Question, *, rounds: int | None = None, size: int | None = None, clients: int | None = None
+) -> Setting:
+    noise = question.noise or NoiseWords(question.law, 1.0)
+    if size is not None:
+        sample = SampleWords("poisson", size / (question.clients or 1), size, question.clients)
+    else:
+        sample = _sample(question.sample or "", clients or question.clients)
+    return Setting(noise, sample, rounds or question.rounds or 1, relation=question.relation, curious=question.curious)
+
+
+def _sample(text: str, clients: int | None) -> SampleWords:
+    size = _size(text)
+    if size is not None and clients is not None:
+        text = f"{text.partition(':')[0]}:{size}/{max(clients, size)}"
+    sample = parse_sample(text)
+    if sample.population is not None and clients is not None and sample.population != clients:
+        raise BadValue(f"--sample {text}: its population is not --clients {clients}. Give one of them.")
+    return sample
+
+
+def _size(text: str) -> int | None:
+    """The cohort size in 'fixed:50' or 'poisson:50'; None where the words hold a rate or a population."""
+    kind, _, amount = text.partition(":")
+    return int(amount) if kind in ("fixed", "poisson") and amount.isdigit() and int(amount) > 1 else None
+
+
+def _largest(fits: Callable[[int], bool], limit: int) -> int:
+    """The largest whole number up to `limit` that fits, if all below a fitting one fit; 0 if none does."""
+    low, high = 0, 1
+    while high <= limit and fits(high):
+        low, high = high, 2 * high
+    high = min(high, limit + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _at_least_one(count: int, otherwise: str) -> int:
+    if count < 1:
+        raise CannotAccount(f"plan: {otherwise} than the target epsilon. Add noise or raise the target.")
+    return count

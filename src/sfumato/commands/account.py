@@ -1,0 +1,126 @@
+"""`sfumato account`: what a setting costs."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Annotated, Any
+
+import typer
+
+from sfumato.account.setting import Setting
+from sfumato.commands.answers import read_setting, refusing, show
+
+app = typer.Typer(add_completion=False)
+
+Noise = Annotated[str, typer.Option(help="gaussian:Z (over the L2 clip norm) or laplace:B (over the L1 clip norm).")]
+Sample = Annotated[str, typer.Option(help="The cohort: poisson:RATE, fixed:SIZE/CLIENTS or everyone.")]
+Rounds = Annotated[int, typer.Option(help="How many rounds.")]
+Delta = Annotated[float, typer.Option(help="The delta, below one over the population.")]
+RelationOption = Annotated[
+    str | None, typer.Option(help="add-remove, replace or zero-out; else what the sampling implies.")
+]
+Curious = Annotated[int, typer.Option(help="Clients who pool what they know of a fixed-size cohort.")]
+Json = Annotated[bool, typer.Option("--json", help="For programs.")]
+
+
+@app.command()
+def account(
+    noise: Noise,
+    rounds: Rounds,
+    delta: Delta,
+    sample: Sample = "everyone",
+    relation: RelationOption = None,
+    unit: Annotated[str, typer.Option(help="Whose data is hidden: client or record.")] = "client",
+    batch: Annotated[str | None, typer.Option(help="Local batches of a record's client, e.g. fixed:16/600.")] = None,
+    steps: Annotated[int, typer.Option(help="Local steps per round (with --unit record).")] = 1,
+    noise_at: Annotated[str, typer.Option(help="Where noise for a client is added: server or client.")] = "server",
+    accountant: Annotated[str, typer.Option(help="auto, pld, rdp, gdp or theorem (DP-Fed-LS).")] = "auto",
+    curious: Curious = 1,
+    json: Json = False,
+) -> None:
+    """Say what a setting costs: the smallest epsilon that can be proven, and for whom it holds."""
+    with refusing(json):
+        setting = read_setting(noise, sample, rounds, unit, relation, batch, steps, noise_at, curious)
+        answer = price(setting, delta, accountant)
+        show(answer, _lines(answer), json)
+
+
+def price(setting: Setting, delta: float, name: str) -> dict[str, Any]:
+    """The answer, with everything that has to be said beside its epsilon."""
+    from sfumato.account.approximate import approximations
+    from sfumato.account.describe import NEIGHBOURS, assumptions, describe, sampling, views
+
+    start = time.perf_counter()
+    event = setting.event()
+    epsilon, used = _epsilon(setting, delta, name)
+    seconds = time.perf_counter() - start
+    return {
+        "epsilon": epsilon if math.isfinite(epsilon) else None,
+        "delta": delta,
+        "accountant": used,
+        "relation": str(setting.neighbours),
+        "unit": str(setting.unit),
+        "noise": setting.noise.law,
+        "noise_multiplier": setting.noise.multiplier,
+        "sensitivity": setting.sensitivity,
+        "rounds": setting.rounds,
+        "sampling": sampling(setting),
+        "neighbours": NEIGHBOURS[setting.neighbours].format(unit=setting.unit),
+        "views": {
+            "world": {"epsilon": epsilon if math.isfinite(epsilon) else None, "who": views(setting)["world"]},
+            "server": {"epsilon": _server(setting, epsilon), "who": views(setting)["server"]},
+        },
+        "assumptions": assumptions(setting),
+        "mechanism": describe(event),
+        "approximations": approximations(event, delta),
+        "event": event.to_json(),
+        "seconds": round(seconds, 4),
+    }
+
+
+def _epsilon(setting: Setting, delta: float, name: str) -> tuple[float, str]:
+    from sfumato.account.auto import Auto
+    from sfumato.account.closed_forms import dp_fed_ls_epsilon
+    from sfumato.account.protocol import accountant
+    from sfumato.errors import CannotAccount
+
+    if name == "theorem":
+        fits = {"poisson": ("add_remove", 2), "fixed": ("replace", 1)}
+        relation, theorem = fits.get(setting.sample.kind, ("", 0))
+        if setting.noise.law != "gaussian" or setting.batch or setting.at_client or setting.neighbours != relation:
+            raise CannotAccount(
+                "the theorems of DP-Fed-LS cover Gaussian noise at the server for clients: Poisson sampling under "
+                "add-remove, or a fixed size under replace. Use --accountant auto."
+            )
+        rate = setting.sample.known_to(setting.curious)
+        epsilon = dp_fed_ls_epsilon(theorem, setting.noise.multiplier, 1.0, rate, setting.rounds, delta)
+        return epsilon, f"theorem {theorem} of DP-Fed-LS"
+    price = accountant(name)
+    used = price.choose(setting.event()) if isinstance(price, Auto) else price
+    return used.epsilon(setting.event(), delta), used.name
+
+
+def _server(setting: Setting, epsilon: float) -> float | None:
+    return epsilon if setting.server_event() is not None and math.isfinite(epsilon) else None
+
+
+def _lines(answer: dict[str, Any]) -> list[str]:
+    epsilon = answer["epsilon"]
+    size = "no finite epsilon" if epsilon is None else f"epsilon = {epsilon:.6g} at delta = {answer['delta']:g}"
+    norm = "L1 clip norm" if answer["noise"] == "laplace" else "clip norm"
+    rows = [
+        ("unit", f"one {answer['unit']}"),
+        ("relation", f"{answer['relation']}: {answer['neighbours']}"),
+        ("noise", f"{answer['noise']}, {answer['noise_multiplier']:g} times the {norm}"),
+        ("sensitivity", f"{answer['sensitivity']:g} times the {norm}"),
+        ("sampling", answer["sampling"]),
+        ("rounds", f"{answer['rounds']:,}"),
+        ("accountant", f"{answer['accountant']} (proven, rounded up)"),
+        ("holds for", answer["views"]["world"]["who"]),
+        ("the server", answer["views"]["server"]["who"]),
+        ("assuming", "; ".join(answer["assumptions"])),
+    ]
+    for value in answer["approximations"].values():
+        rows.append(("not proven", f"mu = {value['mu']:.4g}, epsilon = {value['epsilon']:.4g} ({value['label']})"))
+    return [size, *(f"  {name:<12} {text}" for name, text in rows)]

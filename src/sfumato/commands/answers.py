@@ -1,0 +1,53 @@
+"""What the commands about accounting share: reading settings, and printing an answer or a refusal."""
+
+from __future__ import annotations
+
+import json as jsonlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+
+from sfumato.account.event import Unit
+from sfumato.account.setting import Setting, parse_noise, parse_relation, parse_sample
+from sfumato.errors import BadValue, SfumatoError, nearest
+
+
+def read_setting(
+    noise: str,
+    sample: str,
+    rounds: int,
+    unit: str = "client",
+    relation: str | None = None,
+    batch: str | None = None,
+    steps: int = 1,
+    noise_at: str = "server",
+    curious: int = 1,
+) -> Setting:
+    """The setting that the options describe."""
+    if unit not in list(Unit):
+        raise BadValue(f"--unit {unit}: not known. {nearest(unit, [str(one) for one in Unit])}")
+    if noise_at not in ("server", "client"):
+        raise BadValue(f"--noise-at {noise_at}: not known. {nearest(noise_at, ['server', 'client'])}")
+    drawn = None if batch is None else parse_sample(batch, "--batch")
+    at_client = noise_at == "client"
+    chosen, words = parse_relation(relation), parse_noise(noise)
+    return Setting(words, parse_sample(sample), rounds, Unit(unit), chosen, drawn, steps, at_client, curious)
+
+
+@contextmanager
+def refusing(json: bool) -> Iterator[None]:
+    """With `--json` a refusal is an answer too: {"refused": reason} and exit status 2."""
+    try:
+        yield
+    except SfumatoError as error:
+        if not json:
+            raise
+        typer.echo(jsonlib.dumps({"refused": str(error)}))
+        raise typer.Exit(2) from None
+
+
+def show(answer: dict[str, Any], lines: list[str], json: bool) -> None:
+    """The answer, for programs or for people."""
+    typer.echo(jsonlib.dumps(answer, indent=2) if json else "\n".join(lines))

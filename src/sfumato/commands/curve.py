@@ -1,0 +1,109 @@
+"""`sfumato curve`: the trade-off between the two errors of an attacker, as a picture or as numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from sfumato.account.setting import Setting
+from sfumato.commands.account import Curious, Json, RelationOption
+from sfumato.commands.answers import read_setting, refusing, show
+from sfumato.errors import BadValue
+
+app = typer.Typer(add_completion=False)
+Value = TypeVar("Value", str, int)
+
+
+@app.command()
+def curve(
+    noise: Annotated[list[str], typer.Option(help="gaussian:Z or laplace:B; give several for several curves.")],
+    rounds: Annotated[list[int], typer.Option(help="How many rounds; one, or one per curve.")],
+    sample: Annotated[list[str] | None, typer.Option(help="The cohort; one, or one per curve.")] = None,
+    relation: RelationOption = None,
+    accountant: Annotated[str, typer.Option(help="auto, pld, rdp or gdp.")] = "auto",
+    points: Annotated[int, typer.Option(help="How many false positive rates.")] = 101,
+    curious: Curious = 1,
+    output: Annotated[Path | None, typer.Option(help="Write a picture: .png, .svg or .pdf.")] = None,
+    json: Json = False,
+) -> None:
+    """Draw what a test for one unit can at best achieve: no test has a smaller false negative rate than the curve."""
+    with refusing(json):
+        if not 2 <= points <= 10_001:
+            raise BadValue(f"--points {points}: from 2 to 10001 is needed.")
+        samples = sample or ["everyone"]
+        count = max(len(noise), len(samples), len(rounds))
+        spread = (
+            _one_each(noise, count, "noise"),
+            _one_each(samples, count, "sample"),
+            _one_each(rounds, count, "rounds"),
+        )
+        settings = [read_setting(*each, relation=relation, curious=curious) for each in zip(*spread, strict=True)]
+        answer = {"curves": [_numbers(setting, accountant, points) for setting in settings]}
+        if output is not None:
+            draw(answer["curves"], output)
+            answer["output"] = str(output)  # type: ignore[assignment]
+        show(answer, _lines(answer), json)
+
+
+def draw(curves: list[dict[str, Any]], output: Path) -> None:
+    """All curves in one picture."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    if output.suffix not in (".png", ".svg", ".pdf"):
+        raise BadValue(f"--output {output}: the name must end in .png, .svg or .pdf.")
+    figure = Figure(figsize=(5.5, 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.plot([0, 1], [1, 0], color="0.7", linestyle=":", label="nothing can be told")
+    for one in curves:
+        axes.plot(one["false_positive_rate"], one["false_negative_rate"], label=one["label"])
+    axes.set(xlabel="false positive rate", ylabel="false negative rate, at least", xlim=(0, 1), ylim=(0, 1))
+    axes.legend(fontsize="small", loc="upper right")
+    try:
+        figure.savefig(output)
+    except OSError as error:
+        raise BadValue(f"--output {output}: cannot be written ({error.strerror}).") from None
+
+
+def _numbers(setting: Setting, name: str, points: int) -> dict[str, Any]:
+    from sfumato.account.describe import sampling, views
+    from sfumato.account.protocol import accountant
+
+    price, event = accountant(name), setting.event()
+    rates = [at / (points - 1) for at in range(points)]
+    return {
+        "label": f"{setting.noise}, {setting.sample}, {setting.rounds} rounds ({setting.neighbours})",
+        "relation": str(setting.neighbours),
+        "unit": str(setting.unit),
+        "accountant": name,
+        "noise_multiplier": setting.noise.multiplier,
+        "sensitivity": setting.sensitivity,
+        "sampling": sampling(setting),
+        "holds_for": views(setting)["world"],
+        "false_positive_rate": rates,
+        "false_negative_rate": [price.tradeoff(event, rate) for rate in rates],
+    }
+
+
+def _one_each(values: list[Value], count: int, name: str) -> list[Value]:
+    if len(values) not in (1, count):
+        raise BadValue(f"--{name} is given {len(values)} times for {count} curves: give it once, or once per curve.")
+    return values * count if len(values) == 1 else values
+
+
+def _lines(answer: dict[str, Any]) -> list[str]:
+    if "output" in answer:
+        return [
+            f"{len(answer['curves'])} curve(s) in {answer['output']}",
+            *(f"  {one['label']}" for one in answer["curves"]),
+        ]
+    lines = []
+    for one in answer["curves"]:
+        lines += [one["label"], f"  one {one['unit']}; accountant {one['accountant']}; holds for {one['holds_for']}"]
+        lines.append("  false positive rate   false negative rate, at least")
+        pairs = list(zip(one["false_positive_rate"], one["false_negative_rate"], strict=True))
+        lines += [f"  {a:<21.4g} {b:.6g}" for a, b in pairs[:: max(1, len(pairs) // 20)]]
+    return lines

@@ -1,0 +1,108 @@
+"""`sfumato plan`: leave one of noise, sampling, rounds, epsilon and population open, and get it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from sfumato.account.plan import Alternative, Plan, Question, alternatives, solve
+from sfumato.account.setting import parse_noise, parse_relation
+from sfumato.commands.account import Curious, Json, RelationOption, price
+from sfumato.commands.answers import refusing, show
+from sfumato.errors import BadValue
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def plan(
+    clients: Annotated[int | None, typer.Option(help="How many clients there are.")] = None,
+    sample: Annotated[str | None, typer.Option(help="poisson:RATE, poisson:SIZE, fixed:SIZE or everyone.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="How many rounds.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="The epsilon to meet.")] = None,
+    noise: Annotated[
+        str | None, typer.Option(help="gaussian:Z or laplace:B, or only the law to choose its size.")
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="The delta; by default clients^-1.1.")] = None,
+    relation: RelationOption = None,
+    dimension: Annotated[int, typer.Option(help="Trained parameters, for the signal-to-noise ratio.")] = 1,
+    accountant: Annotated[str, typer.Option(help="auto, pld, rdp or gdp.")] = "auto",
+    curious: Curious = 1,
+    table: Annotated[bool, typer.Option("--table/--no-table", help="What changes to the plan would buy.")] = True,
+    json: Json = False,
+) -> None:
+    """Plan a run: give all but one of noise, sampling, rounds, epsilon (and clients); the open one is solved for."""
+    with refusing(json):
+        start = time.perf_counter()
+        law = noise if noise in ("gaussian", "laplace") else None
+        words = None if noise is None or law else parse_noise(noise)
+        question = Question(
+            words, sample, rounds, epsilon, _delta(delta, clients), clients, parse_relation(relation),
+            law or "gaussian", accountant, _dimension(dimension), curious,
+        )  # fmt: skip
+        found = solve(question)
+        seconds = time.perf_counter() - start
+        others = alternatives(found, accountant) if table else []
+        answer = _answer(found, others, accountant, seconds)
+        show(answer, _lines(found, others, answer), json)
+
+
+def _delta(delta: float | None, clients: int | None) -> float:
+    if delta is None and clients is None:
+        raise BadValue("plan: give --delta, or --clients so that it can be clients^-1.1.")
+    return delta if delta is not None else max(clients or 2, 2) ** -1.1
+
+
+def _dimension(dimension: int) -> int:
+    if dimension < 1:
+        raise BadValue(f"--dimension {dimension}: at least 1 is needed.")
+    return dimension
+
+
+def _answer(found: Plan, others: list[Alternative], accountant: str, seconds: float) -> dict[str, Any]:
+    return {
+        **price(found.setting, found.delta, accountant),
+        "solved": found.solved,
+        "clients": found.clients,
+        "cohort": found.cohort,
+        "sample": str(found.setting.sample),
+        "dimension": found.dimension,
+        "signal_to_noise": found.signal_to_noise,
+        "alternatives": [asdict(other) for other in others],
+        "seconds": round(seconds, 4),
+    }
+
+
+def _lines(found: Plan, others: list[Alternative], answer: dict[str, Any]) -> list[str]:
+    setting = found.setting
+    value = {
+        "noise": f"noise {setting.noise.law}:{setting.noise.multiplier:.5g}",
+        "rounds": f"at most {setting.rounds:,} rounds",
+        "sample": f"a cohort of at most {setting.sample.size}",
+        "clients": f"at least {found.clients:,} clients" if found.clients else "",
+        "epsilon": f"epsilon {found.epsilon:.5g}",
+    }[found.solved]
+    lines = [
+        f"{value}  (epsilon = {found.epsilon:.6g} at delta = {found.delta:.3g}, proven by {answer['accountant']})",
+        f"  noise        {setting.noise.law}, {setting.noise.multiplier:.5g} times the clip norm; "
+        f"sensitivity {setting.sensitivity:g} clip norms",
+        f"  sampling     {answer['sampling']}; {setting.rounds:,} rounds",
+        f"  protects     one {setting.unit}, {answer['relation']}: {answer['neighbours']}",
+        f"  holds for    {answer['views']['world']['who']}",
+        f"  the server   {answer['views']['server']['who']}",
+    ]
+    if found.signal_to_noise is not None:
+        shape = f"{found.dimension:,} parameters" if found.dimension > 1 else "one parameter; divide by its square root"
+        lines.append(
+            f"  signal       {found.signal_to_noise:.3g} times the noise of the mean update, at best ({shape})"
+        )
+    if others:
+        lines += ["", f"  {'for the same epsilon':<42} {'noise':>9} {'signal/noise':>13}"]
+    for other in others:
+        noise = "-" if other.noise is None else f"{other.noise:.4g}"
+        signal = "-" if other.signal_to_noise is None else f"{other.signal_to_noise:.3g}"
+        lines.append(f"  {other.change:<42} {noise:>9} {signal:>13}  {other.note}".rstrip())
+    return lines

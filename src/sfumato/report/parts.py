@@ -1,0 +1,210 @@
+"""The parts of a page: what is proven and for whom, the numbers behind it, the pictures, the proof."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from sfumato.report.curves import Plot
+from sfumato.report.markup import Html, element, join
+from sfumato.report.pictures import series, svg
+from sfumato.report.read import Record, finite
+from sfumato.report.words import MISSING, bound, duration, label, measured, number
+
+_ASSUMING = " Assuming: "
+_UNITS = {"client": "For a whole client", "record": "For one record of a client"}
+NO_TEST_DATA = "Accuracy was not measured: this run had no public test data."
+
+
+def guarantee(run: Record) -> Html:
+    """What is proven, prominently; or, as prominently, that nothing is. Then what the others may rely on."""
+    block = _proven(run) if run.proven else _not_proven(run)
+    stopped = run.text("stopped")
+    notice = element("p", "Stopped early", class_="label") + element("p", stopped, class_="sentence") if stopped else ""
+    return join(block, _views(run), element("div", Html(notice), class_="warning") if notice else None)
+
+
+def _proven(run: Record) -> Html:
+    sentence, assumptions = _split(run)
+    items = element("ul", *(element("li", item) for item in assumptions))
+    return element(
+        "section",
+        element("p", "What is guaranteed", class_="label"),
+        element("p", sentence or "run.json holds no sentence about it.", class_="sentence"),
+        join(element("p", "Assuming", class_="label assuming"), items) if assumptions else None,
+        class_="guarantee",
+    )
+
+
+def _split(run: Record) -> tuple[str, list[str]]:
+    """The sentence, and the assumptions that stand at its end."""
+    sentence, _, tail = run.text("guarantee").partition(_ASSUMING)
+    listed = run.summary.get("assumptions")
+    if isinstance(listed, list):
+        return sentence, [str(item) for item in listed]
+    return sentence, [item for item in tail.removesuffix(".").split("; ") if item]
+
+
+def _not_proven(run: Record) -> Html:
+    claim = run.table("unproven")
+    verdict = "Not private" if run.baseline else "No proven guarantee"
+    why = (
+        "This run is a baseline without privacy. Treat its model as you would treat the clients' data."
+        if run.baseline
+        else "Nobody should rely on this run to hide anyone's data."
+    )
+    claimed = finite(claim.get("claimed_epsilon"))
+    rows = [("The paper", str(claim.get("paper") or ""))]
+    if claimed is not None:
+        said = f"epsilon {bound(claimed)} at delta {bound(run.number('delta'), 3)}. We could not prove it."
+        rows.append(("Its claim", said))
+    rows.append(("The step that fails", str(claim.get("step") or "")))
+    return element(
+        "section",
+        element("p", "Warning", class_="label"),
+        element("p", verdict, class_="verdict"),
+        element("p", run.text("guarantee"), class_="sentence"),
+        element("p", why, class_="assuming"),
+        definitions(rows) if any(value for _, value in rows) else None,
+        class_="warning",
+    )
+
+
+def _views(run: Record) -> Html | None:
+    """The server's view, and the other unit; what is as unproven as the model itself is not said again."""
+    if not run.proven:
+        return None
+    rows = [("Against the server", run.text("guarantee_server"))]
+    for unit, sentence in run.table("guarantees").items():
+        if unit != run.text("unit"):
+            rows.append((_UNITS.get(unit, f"For one {unit}"), str(sentence)))
+    return definitions(rows, class_="views")
+
+
+def definitions(rows: Iterable[tuple[str, str]], class_: str = "") -> Html:
+    """Names and what they stand for; empty ones are left out."""
+    pairs = (join(element("dt", name), element("dd", value)) for name, value in rows if value)
+    return element("dl", *pairs, **({"class_": class_} if class_ else {}))
+
+
+def numbers(run: Record) -> Html:
+    """Four numbers to remember, and the rest."""
+    tiles = (
+        ("Epsilon", epsilon(run)),
+        ("Delta", delta(run)),
+        (label(run.measure), accuracy(run)),
+        ("Rounds", number(run.number("rounds"))),
+    )
+    headline = (element("div", element("dt", name), element("dd", value)) for name, value in tiles)
+    facts = [(name, fact(run, key)) for key, name in FACTS.items()]
+    others = ((name, value) for name, value in run.table("metrics").items() if name != run.measure)
+    facts += [(label(name), measured(name, finite(value))) for name, value in others]
+    grid = (element("div", element("dt", name), element("dd", value)) for name, value in facts if value != MISSING)
+    return join(element("dl", *headline, class_="headline"), element("dl", *grid, class_="facts"))
+
+
+FACTS = {
+    "unit": "Unit that is hidden",
+    "relation": "Relation",
+    "accountant": "Accountant",
+    "population": "Population",
+    "noise_multiplier": "Noise multiplier",
+    "stddev": "Standard deviation",
+    "clip": "Clip norm",
+    "sensitivity": "Sensitivity",
+    "seconds": "Training time",
+}
+
+
+def fact(run: Record, key: str) -> str:
+    """One value of run.json in words."""
+    value = run.number(key)
+    if key == "seconds":
+        return duration(value)
+    if value is not None:
+        return number(value)
+    if not run.proven and key in ("unit", "relation", "accountant"):
+        return MISSING  # nothing is hidden, so there is nothing to say about how
+    return run.text(key).replace("_", "/") or MISSING
+
+
+def epsilon(run: Record) -> str:
+    """Epsilon, or that there is none."""
+    return bound(run.number("epsilon")) if run.proven else "none proven"
+
+
+def delta(run: Record) -> str:
+    """Delta, where it goes with an epsilon."""
+    return bound(run.number("delta"), 3) if run.proven else MISSING
+
+
+def accuracy(run: Record) -> str:
+    """The measure at the end, or that there is none."""
+    value = run.number("accuracy")
+    return "not measured" if value is None else measured(run.measure, value)
+
+
+def figure(plot: Plot | None, title: str, missing: str) -> Html:
+    """A picture with its caption, or why there is none."""
+    caption = element("figcaption", plot.title if plot else title)
+    return element("figure", caption, svg(plot) if plot else element("p", missing))
+
+
+def swatch(index: int) -> Html:
+    """A run's colour."""
+    return element("span", class_="swatch", style=f"background:{series(index)}", aria_hidden="true")
+
+
+def derivation(run: Record) -> Html | None:
+    """The proof, piece by piece."""
+    steps = run.summary.get("derivation")
+    if not isinstance(steps, list) or not steps:
+        return None
+    body = table(("Slot", "Piece", "What is provable after it"), map(_step, steps), class_="derivation")
+    return join(element("h2", "Why this can be believed" if run.proven else "How far a proof goes"), body)
+
+
+def _step(step: Any) -> Html:
+    slot, piece, states = (
+        str(step.get(key, "")) if isinstance(step, dict) else "" for key in ("slot", "piece", "states")
+    )
+    return element("tr", element("td", slot), element("td", element("code", piece)), element("td", states))
+
+
+def table(heads: Iterable[str], rows: Iterable[Html], class_: str) -> Html:
+    """A table that scrolls by itself where the screen is narrow."""
+    cells = (element("th", head, scope="col") for head in heads)
+    head, body = element("thead", element("tr", *cells)), element("tbody", *rows)
+    return element("div", element("table", head, body, class_=class_), class_="scroll")
+
+
+def again(run: Record) -> Html:
+    """How to make the run again. The seed stays out: a guarantee that rests on it holds while it is not known."""
+    text, withheld = without_seed(run.toml)
+    note = "The seed is left out of this page, because the noise can be computed from it; it is in the run's run.toml."
+    return join(
+        element("h2", "How to make this run again"),
+        element("pre", element("code", "sfumato train --config run.toml --out runs/again")),
+        element("details", element("summary", "run.toml"), element("pre", element("code", text))) if text else None,
+        element("p", note, class_="note") if withheld else None,
+        element("p", _versions(run), class_="note"),
+    )
+
+
+def without_seed(toml: str) -> tuple[str, bool]:
+    """run.toml without the seed of the noise, and whether there was one. Public seeds stand in tables, and stay.
+
+    >>> without_seed("seed = 7\\n[model]\\nseed = 0\\n")
+    ('[model]\\nseed = 0\\n', True)
+    """
+    lines = toml.splitlines(keepends=True)
+    top = next((number for number, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
+    kept = [line for line in lines[:top] if line.partition("=")[0].strip(" \t\"'") != "seed"]
+    return "".join(kept + lines[top:]), len(kept) < top
+
+
+def _versions(run: Record) -> str:
+    said = [f"{name} {version}" for name, version in run.table("versions").items()]
+    threads = run.number("threads")
+    said += [f"{number(threads)} threads" if threads != 1 else "1 thread"] if threads is not None else []
+    return f"Made with {', '.join(said)}." if said else ""

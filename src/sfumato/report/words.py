@@ -1,0 +1,84 @@
+"""Numbers as a reader wants them. Epsilon and delta are rounded up: none is printed below what is proven."""
+
+from __future__ import annotations
+
+from decimal import ROUND_CEILING, Context, Decimal
+
+MISSING = "–"
+SHARES = ("accuracy", "balanced_accuracy", "macro_f1", "exact_match")
+_SHORT = ("f1", "mse", "mae", "r2")
+
+
+def bound(value: float | None, digits: int = 4) -> str:
+    """An upper bound (epsilon, delta) to so many digits, rounded up.
+
+    >>> bound(1.98761), bound(2.0), bound(0.0029421, 3), bound(None)
+    ('1.988', '2', '0.00295', '–')
+    """
+    if value is None:
+        return MISSING
+    return _plain(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(Decimal(value)))
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """A number to so many digits; whole numbers whole, with thousands apart.
+
+    >>> number(0.30000000004), number(1000000.0), number(None)
+    ('0.3', '1,000,000', '–')
+    """
+    if value is None:
+        return MISSING
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}"
+    return _plain(Context(prec=digits).create_decimal(Decimal(value)))
+
+
+def share(value: float | None) -> str:
+    """A share of 1 as a percentage.
+
+    >>> share(0.9125)
+    '91.2\\xa0%'
+    """
+    return MISSING if value is None else f"{100 * value:.1f}\N{NO-BREAK SPACE}%"
+
+
+def measured(name: str, value: float | None) -> str:
+    """A metric: those that are shares of 1 as a percentage, others as they are.
+
+    >>> measured("accuracy", 0.5), measured("loss", 0.5)
+    ('50.0\\xa0%', '0.5')
+    """
+    return share(value) if name in SHARES and value is not None and 0.0 <= value <= 1.0 else number(value)
+
+
+def label(name: str) -> str:
+    """A metric's name for people.
+
+    >>> label("balanced_accuracy"), label("macro_f1"), label("mse")
+    ('Balanced accuracy', 'Macro F1', 'MSE')
+    """
+    words = ["".join(letter if letter.isprintable() else "?" for letter in word) for word in name.split("_")]
+    said = " ".join(word.upper() if word in _SHORT else word for word in words)
+    return f"{said[:1].upper()}{said[1:]}"
+
+
+def duration(seconds: float | None) -> str:
+    """A time in words.
+
+    >>> duration(12.34), duration(250.0), duration(7322.0)
+    ('12.3 s', '4 min 10 s', '2 h 2 min')
+    """
+    if seconds is None or seconds < 0:
+        return MISSING
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 100 else f"{minutes // 60:,} h {minutes % 60} min"
+
+
+def _plain(value: Decimal) -> str:
+    """Without trailing zeros; powers of ten only where they are shorter."""
+    value = value.normalize()
+    if value == 0:
+        return "0"
+    return f"{value:f}" if -5 <= value.adjusted() < 7 else f"{value:e}".replace("e+", "e")

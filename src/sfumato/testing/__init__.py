@@ -1,0 +1,11 @@
+"""The laws that every piece, noise, sampler, accountant and round must hold, as functions that raise AssertionError.
+
+Check your own piece with them before you believe its guarantee: `check_piece(MyClip(1.0))`.
+"""
+
+from sfumato.testing.noise import check_noise
+from sfumato.testing.piece import check_piece
+from sfumato.testing.round import check_round
+from sfumato.testing.sampler import check_sampler
+
+__all__ = ["check_noise", "check_piece", "check_round", "check_sampler"]

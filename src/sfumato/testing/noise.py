@@ -1,0 +1,71 @@
+"""What a noise piece must hold: the scale that it draws is the scale that it states."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import stats
+
+from sfumato.account.event import GaussianEvent, PoissonSampled
+from sfumato.claim import Claim
+from sfumato.context import Context
+from sfumato.key import Key
+from sfumato.testing.piece import claim_for
+from sfumato.update import Layout
+
+_DIMENSION = 20_000
+
+
+def check_noise(piece: Any, *, l2: float = 0.3) -> None:
+    """The noise on every coordinate has the stated law: accepted at its scale, and rejected at 2/3 and 3/2 of it.
+
+    Coordinates are independent of each other, of the value and of the round; no coordinate goes without.
+    """
+    claim = replace(claim_for(_DIMENSION, l2), aggregated=True)
+    stated = _stated_stddev(piece, claim)
+    drawn = _drawn(piece, claim, torch.zeros(_DIMENSION), "first")
+    _check_law(drawn, stated)
+    value = torch.linspace(-l2, l2, _DIMENSION)
+    shifted = _drawn(piece, claim, value, "first") - value.double().numpy()
+    assert np.allclose(shifted, drawn, atol=1e-5 * stated), f"{piece}: the noise depends on the value"
+    second = _drawn(piece, claim, torch.zeros(_DIMENSION), "second")
+    _check_uncorrelated(drawn, second, "of two rounds")
+    _check_uncorrelated(drawn[:-1], drawn[1:], "of neighbouring coordinates")
+    half = _DIMENSION // 2
+    _check_uncorrelated(drawn[:half], drawn[half:], "of the two halves of a row")
+    for part in np.array_split(drawn, 10):
+        assert (part != 0).all(), f"{piece}: some coordinates carry no noise"
+        _check_law(part, stated)
+
+
+def _stated_stddev(piece: Any, claim: Claim) -> float:
+    """The standard deviation that the stated event stands for."""
+    event = piece.carry(claim).world
+    assert isinstance(event, PoissonSampled), f"{piece} states {event}, not the sampler's amplified event"
+    assert isinstance(event.event, GaussianEvent), f"{piece} states {event.event}, for which there is no law here yet"
+    return event.event.ratio * claim.sensitivity(claim.l2)
+
+
+def _drawn(piece: Any, claim: Claim, value: torch.Tensor, name: str) -> np.ndarray:
+    layout = Layout(("weight",), (value.shape,))
+    noisy = piece(value, Context(0, layout, claim, Key.from_seed(5).child(name)))
+    assert noisy.shape == value.shape, f"{piece} changes the shape"
+    return np.asarray(noisy.double().numpy())
+
+
+def _check_law(drawn: np.ndarray, stddev: float) -> None:
+    def p_value(scale: float) -> float:
+        return float(stats.kstest(drawn, "norm", args=(0.0, scale)).pvalue)
+
+    assert p_value(stddev) > 1e-6, f"the noise has standard deviation {drawn.std():.4g}, but {stddev:.4g} is stated"
+    for wrong in (2 / 3, 3 / 2):
+        assert p_value(stddev * wrong) < 1e-6, "this check cannot tell the scale"
+
+
+def _check_uncorrelated(first: np.ndarray, second: np.ndarray, what: str) -> None:
+    correlation = float(np.corrcoef(first, second)[0, 1])
+    assert abs(correlation) < 6.0 / math.sqrt(len(first)), f"the noises {what} are correlated: {correlation:.3f}"

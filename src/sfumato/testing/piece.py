@@ -1,0 +1,99 @@
+"""What a piece of the client slot must hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from sfumato.account.event import Relation, Unit
+from sfumato.claim import Claim
+from sfumato.context import Context
+from sfumato.key import Key
+from sfumato.sample import Poisson
+from sfumato.update import Layout
+
+
+def claim_for(dimension: int, l2: float = float("inf")) -> Claim:
+    """A claim as it reaches the client slot."""
+    claim = Claim(Unit.CLIENT, Relation.ADD_REMOVE, 1000, dimension, sampling=Poisson(0.1))
+    return claim if l2 == float("inf") else claim.bounded(l2=l2)
+
+
+def context_for(rows: torch.Tensor, claim: Claim, seed: int = 0) -> Context:
+    """A context for some rows, with a key and a size for each."""
+    root = Key.from_seed(seed)
+    dimension = rows.shape[1]
+    layout = Layout(("weight",), (torch.Size([dimension]),))
+    keys = tuple(root.child("client", id=number) for number in range(len(rows)))
+    return Context(0, layout, claim, root.child("shared"), torch.arange(1, len(rows) + 1) * 7, keys)
+
+
+def nasty_rows(dimension: int) -> torch.Tensor:
+    """Zeros, one huge value, the largest floats, denormals, NaN, infinities, ordinary rows of all scales."""
+    huge = torch.finfo(torch.float32).max
+    rows = torch.zeros(16, dimension)
+    rows[1, 0] = huge
+    rows[2] = huge
+    rows[3] = 1e-45
+    rows[4, -1] = float("nan")
+    rows[5, 0] = float("inf")
+    rows[6] = -float("inf")
+    rows[7] = float("nan")
+    scales = torch.logspace(-30, 30, 8)
+    rows[8:] = Key.from_seed(3).normal(8, dimension).float() * scales[:, None]
+    return rows
+
+
+def check_piece(piece: Any, *, l2: float = float("inf"), dimensions: tuple[int, ...] = (1, 2, 7, 1000)) -> None:
+    """Shape and type kept; rows independent; same key, same result; the stated radius holds on every nasty row.
+
+    `l2` is the bound that rows already have when they reach the piece.
+    """
+    for dimension in dimensions:
+        claim = claim_for(dimension, l2)
+        rows = nasty_rows(dimension)
+        if l2 != float("inf"):
+            rows = _within(rows, l2)
+        _check_at(piece, rows, claim)
+
+
+def _within(rows: torch.Tensor, l2: float) -> torch.Tensor:
+    rows = torch.nan_to_num(rows.double(), nan=0.0, posinf=0.0, neginf=0.0)
+    norms = rows.norm(dim=1, keepdim=True).clamp(min=1e-300)
+    factor: torch.Tensor = (l2 * (1 - 1e-6) / norms).clamp(max=1.0)
+    return (rows * factor).float()
+
+
+def _check_at(piece: Any, rows: torch.Tensor, claim: Claim) -> None:
+    context = context_for(rows, claim)
+    kept = rows.clone()
+    out = piece(rows, context)
+    name = f"{piece} at dimension {rows.shape[1]}"
+    assert torch.equal(torch.nan_to_num(rows), torch.nan_to_num(kept)), f"{name} changes its input in place"
+    assert out.shape == rows.shape, f"{name} changes the shape"
+    assert out.dtype == rows.dtype, f"{name} changes the type"
+    again = piece(rows, context_for(rows, claim))
+    assert torch.equal(torch.nan_to_num(out), torch.nan_to_num(again)), f"{name} gives two results for one key"
+    _check_rows_are_independent(piece, rows, out, claim, name)
+    after = piece.carry(claim)
+    norms = torch.linalg.vector_norm(out, dim=1, dtype=torch.float64)
+    if after.l2 != float("inf"):
+        assert bool((norms <= after.l2).all()), f"{name} states L2 norm {after.l2} but a row has {norms.max().item()}"
+    if after.l1 != float("inf"):
+        sums = out.double().abs().sum(1)
+        assert bool((sums <= after.l1 * (1 + 1e-9)).all()), (
+            f"{name} states L1 norm {after.l1} but a row has {sums.max().item()}"
+        )
+
+
+def _check_rows_are_independent(piece: Any, rows: torch.Tensor, out: torch.Tensor, claim: Claim, name: str) -> None:
+    context = context_for(rows, claim)
+    assert context.sizes is not None
+    for one in (0, len(rows) // 2, len(rows) - 1):
+        alone = Context(
+            0, context.layout, claim, context.key, context.sizes[one : one + 1], context.keys[one : one + 1]
+        )
+        single = piece(rows[one : one + 1], alone)
+        same = torch.allclose(torch.nan_to_num(single[0]), torch.nan_to_num(out[one]), rtol=1e-6, atol=0)
+        assert same, f"{name} lets one client's row depend on another's"

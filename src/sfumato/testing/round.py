@@ -1,0 +1,74 @@
+"""What a whole round must hold: an attack on it finds no more than its guarantee allows."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from scipy import stats
+
+from sfumato.account import accountant
+from sfumato.account.event import NonPrivate, Relation, Unit
+from sfumato.engine.slots import Slots
+from sfumato.key import Key
+from sfumato.round import Round
+from sfumato.update import Layout
+
+_DIMENSION = 3
+
+
+def check_round(round: Round, *, population: int = 6, draws: int = 1000, confidence: float = 1 - 1e-6) -> None:
+    """The strongest audit that we know of stays under the guarantee.
+
+    All clients but one send huge rows in one direction, and the last one sends a huge row in another; the neighbouring
+    world is the one that the relation names. The release is projected on the line between the two worlds, and the best
+    threshold's lower bound on epsilon (Clopper and Pearson) must not pass the epsilon that the derivation proves for one round.
+    """
+    derivation = round.derive(population=population, dimension=_DIMENSION)
+    proof = derivation.primary
+    assert not isinstance(proof.world, NonPrivate), "a round without a guarantee has none to check"
+    slots = Slots(round, proof, Layout(("weight",), (torch.Size([_DIMENSION]),)))
+    for others in (0.0, -1.0):
+        scores = [_releases(slots, population, draws, present, others) for present in (False, True)]
+        for delta in (1e-3, 0.05, 0.3):
+            proven = accountant("auto").epsilon(proof.world, delta)
+            for direction in (1.0, -1.0):
+                found = epsilon_lower_bound(direction * scores[0], direction * scores[1], delta, confidence)
+                assert found <= proven, (
+                    f"an attack shows epsilon >= {found:.3f} at delta {delta}, but {proven:.3f} is claimed"
+                )
+
+
+def _releases(slots: Slots, population: int, draws: int, present: bool, others: float) -> np.ndarray:
+    """The released aggregate along the canary's direction, for many runs of one round."""
+    root = Key.from_seed(17).child("present" if present else "absent")
+    relation = slots.proof.relation if slots.proof.unit is Unit.CLIENT else Relation.REPLACE
+    count = population if present or relation is not Relation.ADD_REMOVE else population - 1
+    rows = torch.zeros(count, _DIMENSION)
+    rows[:, 0] = others * 1e3
+    if count == population:
+        rows[-1, 0] = 1e3 if present else -1e3 if relation is Relation.REPLACE else 0.0
+    found = np.empty(draws)
+    for draw in range(draws):
+        key = root.child("draw", number=draw)
+        ids = torch.from_numpy(np.asarray(slots.round.sample.draw(count, key.child("cohort"))))
+        sizes = torch.full((len(ids),), 5)
+        keys = [key.child("client", id=int(client)) for client in ids]
+        messages = slots.messages(rows[ids], sizes, keys, 0, key)
+        found[draw] = float(slots.release(*slots.weighted_sum(messages, sizes), 0, key)[0])
+    return found
+
+
+def epsilon_lower_bound(absent: np.ndarray, present: np.ndarray, delta: float, confidence: float) -> float:
+    """The largest epsilon that any of a hundred thresholds proves, at that confidence over all of them together."""
+    thresholds = np.quantile(np.concatenate([absent, present]), np.linspace(0.005, 0.995, 100))
+    level = 1 - (1 - confidence) / (2 * len(thresholds))
+    best = 0.0
+    for threshold in thresholds:
+        hits, alarms = int((present > threshold).sum()), int((absent > threshold).sum())
+        true_positive = stats.beta.ppf(1 - level, hits, len(present) - hits + 1) if hits else 0.0
+        false_positive = stats.beta.ppf(level, alarms + 1, len(absent) - alarms) if alarms < len(absent) else 1.0
+        if true_positive - delta > 0 and false_positive > 0:
+            best = max(best, math.log((true_positive - delta) / false_positive))
+    return best

@@ -1,0 +1,85 @@
+"""What a sampler must hold: it draws as it states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from sfumato.account.event import FixedSizeSampled, GaussianEvent, PoissonSampled, Relation, Unit
+from sfumato.claim import Claim
+from sfumato.key import Key
+
+_POPULATION, _DRAWS = 40, 4000
+_LEAST_P = 1e-6
+
+
+def check_sampler(sampler: Any) -> None:
+    """Each client is drawn at the stated rate, independently of the round before, with the stated spread of cohort sizes.
+
+    Poisson: sizes are binomial and pairs independent. Fixed size: every size the same, every subset equally likely (pairs).
+    """
+    root = Key.from_seed(11)
+    drawn = np.zeros((_DRAWS, _POPULATION), bool)
+    for number in range(_DRAWS):
+        ids = np.asarray(sampler.draw(_POPULATION, root.child("cohort", round=number)))
+        assert len(set(ids.tolist())) == len(ids), f"{sampler} draws a client twice"
+        assert ids.size == 0 or (ids.min() >= 0 and ids.max() < _POPULATION), (
+            f"{sampler} draws a client that is not there"
+        )
+        drawn[number, ids] = True
+    claim = sampler.carry(Claim(Unit.CLIENT, sampler.relation, _POPULATION, 10).bounded(l2=1.0))
+    event = claim.sampling.amplified(GaussianEvent(1.0), claim)
+    if isinstance(event, PoissonSampled):
+        _check_poisson(sampler, drawn, event.rate)
+    elif isinstance(event, FixedSizeSampled):
+        _check_fixed(sampler, drawn, event.rate)
+    else:
+        assert event == GaussianEvent(1.0), f"{sampler} states {event}, for which there is no law here"
+        return
+    _check_rounds_are_independent(sampler, drawn)
+    stretch = 2 if sampler.relation is Relation.REPLACE or isinstance(event, FixedSizeSampled) else 1
+    assert claim.stretch >= stretch, (
+        f"{sampler} states that one client moves {claim.stretch} rows, but it moves {stretch}"
+    )
+
+
+def _check_rate(sampler: Any, drawn: np.ndarray, rate: float) -> None:
+    for client in range(_POPULATION):
+        times = int(drawn[:, client].sum())
+        p_value = stats.binomtest(times, _DRAWS, rate).pvalue
+        assert p_value > _LEAST_P, f"{sampler}: client {client} was drawn {times} times in {_DRAWS}, not at rate {rate}"
+
+
+def _check_poisson(sampler: Any, drawn: np.ndarray, rate: float) -> None:
+    _check_rate(sampler, drawn, rate)
+    sizes = drawn.sum(axis=1)
+    spread = _POPULATION * rate * (1 - rate)
+    ratio = sizes.var() / spread if spread else 1.0
+    assert 0.85 < ratio < 1.15, f"{sampler}: cohort sizes vary {ratio:.2f} times as much as independent draws would"
+
+
+def _check_fixed(sampler: Any, drawn: np.ndarray, rate: float) -> None:
+    sizes = drawn.sum(axis=1)
+    assert sizes.min() == sizes.max(), f"{sampler}: the cohort's size varies from {sizes.min()} to {sizes.max()}"
+    true = sizes[0] / _POPULATION
+    assert rate >= true, f"{sampler} states the rate {rate}, below the true {true}"
+    _check_rate(sampler, drawn, true)
+    together = int((drawn[:, 0] & drawn[:, 1]).sum())
+    pair = true * (sizes[0] - 1) / (_POPULATION - 1)
+    assert stats.binomtest(together, _DRAWS, pair).pvalue > _LEAST_P, (
+        f"{sampler}: two clients are not drawn independently"
+    )
+
+
+def _check_rounds_are_independent(sampler: Any, drawn: np.ndarray) -> None:
+    before, after = drawn[:-1], drawn[1:]
+    for client in range(_POPULATION):
+        if 0 < before[:, client].mean() < 1:
+            table = [
+                [int((before[:, client] == a)[after[:, client] == b].sum()) for b in (False, True)]
+                for a in (False, True)
+            ]
+            p_value = stats.chi2_contingency(table).pvalue if np.min(np.sum(table, axis=0)) else 0.0
+            assert p_value > _LEAST_P, f"{sampler}: whether client {client} is drawn depends on the round before"

@@ -1,0 +1,1 @@
+from tests import checker as checker  # named in pyproject.toml

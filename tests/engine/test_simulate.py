@@ -1,0 +1,500 @@
+"""The engine: what a round computes, whatever the plan, the order and the data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from sfumato import (
+    AddNoise,
+    Clip,
+    Everyone,
+    FixedSize,
+    Gaussian,
+    Key,
+    Mean,
+    Objective,
+    Plan,
+    Poisson,
+    Population,
+    PostProcess,
+    PublicData,
+    RealisedMean,
+    Records,
+    Round,
+    ServerAdam,
+    ServerMomentum,
+    SfumatoError,
+    Sgd,
+    UnsoundRound,
+    classification,
+    simulate,
+)  # fmt: skip
+from sfumato.engine.checkpoint import Checkpoint
+from sfumato.errors import BadValue, BudgetExceeded, DataError
+from sfumato.local.batches import epoch_batches
+from tests.helpers import dp_round, linear, made_up_population
+
+UNEVEN = [5, 1, 0, 12, 7, 3, 9, 4]
+
+
+def last(simulation: Any) -> Any:
+    result = None
+    for result in simulation:
+        pass
+    return result
+
+
+def run(round: Round, population: Population | None = None, module: nn.Module | None = None, **options: Any) -> Any:
+    settings: dict[str, Any] = {"rounds": 3, "seed": 0, "plan": Plan()}
+    settings.update(options)
+    return last(
+        simulate(round, population or made_up_population(UNEVEN), module or linear(), classification(3), **settings)
+    )
+
+
+def norm_of_difference(a: torch.Tensor, b: torch.Tensor) -> float:
+    return float((a - b).norm() / b.norm())
+
+
+def mlp_with_everything() -> nn.Module:
+    torch.set_grad_enabled(True)
+    with Key.from_seed(4).seeding_torch():
+        return nn.Sequential(
+            nn.Linear(6, 16), nn.ReLU(), nn.LayerNorm(16), nn.Dropout(0.3), nn.Linear(16, 3, bias=False), nn.Tanh()
+        )
+
+
+class OwnParameters(nn.Module):
+    """Uses its parameters in a way of its own, one of them without dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(1.5))
+        self.matrix = nn.Parameter(torch.linspace(-1, 1, 18).reshape(6, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.scale * (x @ self.matrix)
+
+
+@pytest.mark.parametrize("module", [linear(), mlp_with_everything(), OwnParameters()], ids=["linear", "mlp", "own"])
+@pytest.mark.parametrize(
+    "local",
+    [
+        Sgd(lr=0.1, epochs=2, batch_size=4),
+        Sgd(lr=0.1, steps=5, batch_size=3, momentum=0.9, weight_decay=0.01, proximal=0.1, lr_decay=0.9),
+    ],
+    ids=["epochs", "steps"],
+)
+def test_every_plan_gives_the_same(module: nn.Module, local: Sgd) -> None:
+    round = dp_round(local=local)
+    reference = run(round, module=module).params
+    for plan in (Plan(workers=2), Plan("stacked", 3), Plan("stacked", 64), Plan("vmapped", 3)):
+        if plan.path == "stacked" and isinstance(module, OwnParameters):
+            continue
+        if plan.path == "vmapped" and any(isinstance(part, nn.Dropout) for part in module.modules()):
+            continue
+        assert norm_of_difference(run(round, module=module, plan=plan).params, reference) < 1e-5, plan
+
+
+def test_the_engine_chooses_a_plan_that_works() -> None:
+    for module in (linear(), mlp_with_everything(), OwnParameters()):
+        chosen = run(dp_round(), module=module, plan=None).params
+        assert norm_of_difference(chosen, run(dp_round(), module=module).params) < 1e-5
+
+
+def test_convolutions_run_one_after_another() -> None:
+    module = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 3))
+    clients = [
+        (Key.from_seed(n).normal(n + 1, 1, 8, 8).float(), torch.zeros(n + 1, dtype=torch.int64)) for n in range(4)
+    ]
+    population = Population.from_list(clients, name="images")
+    chosen = simulate(dp_round(), population, module, classification(3), rounds=2, seed=0)
+    assert chosen.start.plan.path == "loop"
+    assert norm_of_difference(last(chosen).params, run(dp_round(), population, module, rounds=2).params) < 1e-5
+
+
+def test_without_noise_and_clip_it_is_plain_fedavg() -> None:
+    population, module = made_up_population(UNEVEN), linear()
+    local = Sgd(lr=0.1, epochs=2, batch_size=4, momentum=0.5, weight_decay=0.01)
+    round = Round(sample=FixedSize(5), local=local, aggregate=RealisedMean(by="examples"), nonprivate=True)
+    simulation = simulate(round, population, module, classification(3), rounds=3, seed=0, plan=Plan("stacked", 4))
+    ours = last(simulation).params
+    assert torch.allclose(ours, slow_fedavg(simulation, population, module, local), atol=1e-5)
+
+
+def slow_fedavg(simulation: Any, population: Population, module: nn.Module, local: Sgd) -> torch.Tensor:
+    """The slow twin: torch.optim.SGD, one client after another, with the same batches."""
+    weight, bias = module.weight.detach().clone(), module.bias.detach().clone()  # type: ignore[union-attr, operator]
+    for number in range(3):
+        key = simulation._key(0)
+        ids = simulation.job.slots.round.sample.draw(population.size, key.child("cohort", round=number))
+        total, count = [torch.zeros_like(weight), torch.zeros_like(bias)], 0
+        for client in ids.tolist():
+            records = population.client(client).train
+            own = nn.Linear(6, 3)
+            own.load_state_dict({"weight": weight, "bias": bias})
+            optimizer = torch.optim.SGD(own.parameters(), lr=0.1, momentum=0.5, weight_decay=0.01)
+            batches = key.child("client", id=client, round=number).child("batches")
+            for batch in epoch_batches(records.count, local.batch_size, local.epochs, None, batches):
+                chosen = torch.from_numpy(batch[batch >= 0])
+                optimizer.zero_grad()
+                F.cross_entropy(own(records.x[chosen]), records.y[chosen]).backward()
+                optimizer.step()
+            total[0] += records.count * (own.weight.detach() - weight)
+            total[1] += records.count * (own.bias.detach() - bias)
+            count += records.count
+        weight, bias = weight + total[0] / count, bias + total[1] / count
+    return torch.cat([weight.flatten(), bias])
+
+
+def test_the_noise_is_that_of_the_derivation() -> None:
+    quiet = Clip(1e-9)
+    round = dp_round(client=(quiet,), server=(AddNoise(Gaussian(3e9)),), aggregate=Mean(over=2.0))
+    module = linear(500, 40)
+    population = made_up_population([3, 3, 3], features=500, classes=40)
+    simulation = simulate(round, population, module, classification(40), rounds=1, seed=1, plan=Plan())
+    start = simulation.start.params
+    moved = (last(simulation).params - start).double()
+    assert simulation.derivation.primary.stddev == pytest.approx(1.5)
+    assert float(moved.std()) == pytest.approx(1.5, rel=0.02)
+
+
+@pytest.mark.parametrize("optimizer", [ServerMomentum(lr=0.5), ServerAdam(lr=0.1)], ids=["momentum", "adam"])
+def test_resume_goes_on_to_the_same_result(tmp_path: Path, optimizer: Any) -> None:
+    round = dp_round(optimizer=optimizer)
+    whole = run(round, rounds=6, folder=tmp_path / "whole").params
+    run(round, rounds=2, folder=tmp_path / "parts")
+    resumed = run(round, rounds=6, folder=tmp_path / "parts", resume=True).params
+    assert torch.equal(whole, resumed)
+
+
+def test_without_a_seed_the_secret_is_kept_and_resume_uses_it(tmp_path: Path) -> None:
+    run(dp_round(), seed=None, rounds=1, folder=tmp_path)
+    secret = tmp_path / "secret.key"
+    assert secret.stat().st_mode & 0o777 == 0o600
+    before = secret.read_bytes()
+    assert len(before) == 32
+    run(dp_round(), seed=None, rounds=2, folder=tmp_path, resume=True)
+    assert secret.read_bytes() == before
+
+
+def test_two_runs_without_a_seed_differ() -> None:
+    assert not torch.equal(run(dp_round(), seed=None).params, run(dp_round(), seed=None).params)
+
+
+def test_a_round_killed_before_its_checkpoint_is_replayed_once(tmp_path: Path) -> None:
+    simulation = simulate(
+        dp_round(),
+        made_up_population(UNEVEN),
+        linear(),
+        classification(3),
+        rounds=3,
+        seed=0,
+        plan=Plan(),
+        folder=tmp_path,
+    )
+    steps = iter(simulation)
+    next(steps)
+    checkpoint = Checkpoint.read(tmp_path)
+    second = next(steps).params
+    assert checkpoint is not None
+    steps.close()  # type: ignore[attr-defined]
+    checkpoint.write(tmp_path)  # as if killed after reserving round 2 and before storing it
+    again = simulate(
+        dp_round(),
+        made_up_population(UNEVEN),
+        linear(),
+        classification(3),
+        rounds=3,
+        seed=0,
+        folder=tmp_path,
+        resume=True,
+    )
+    assert torch.equal(next(iter(again)).params, second)
+    assert len(again.ledger.entries()) == 2
+
+
+def test_other_data_after_a_crash_draw_new_noise_and_both_count(tmp_path: Path) -> None:
+    first = simulate(
+        dp_round(),
+        made_up_population(UNEVEN),
+        linear(),
+        classification(3),
+        rounds=3,
+        seed=0,
+        plan=Plan(),
+        folder=tmp_path,
+    )
+    steps = iter(first)
+    next(steps)
+    checkpoint = Checkpoint.read(tmp_path)
+    second = next(steps).params
+    assert checkpoint is not None
+    steps.close()  # type: ignore[attr-defined]
+    checkpoint.write(tmp_path)
+    others = made_up_population(UNEVEN, seed=9)
+    again = simulate(dp_round(), others, linear(), classification(3), rounds=3, seed=0, folder=tmp_path, resume=True)
+    params = next(iter(again)).params
+    assert not torch.equal(params, second)
+    assert len(again.ledger.entries()) == 3
+    assert again.guarantee(1e-3).epsilon > first.guarantee(1e-3).epsilon * 0.99
+    assert again.ledger.spent(first.derivation.primary.unit).world.times == 3
+
+
+def test_unknown_data_never_replay_the_same_noise(tmp_path: Path) -> None:
+    listed = made_up_population(UNEVEN)
+    unknown = replace(listed, fingerprint=None)
+    steps = iter(
+        simulate(dp_round(), unknown, linear(), classification(3), rounds=3, seed=0, plan=Plan(), folder=tmp_path)
+    )
+    next(steps)
+    checkpoint = Checkpoint.read(tmp_path)
+    second = next(steps).params
+    assert checkpoint is not None
+    steps.close()  # type: ignore[attr-defined]
+    checkpoint.write(tmp_path)
+    again = simulate(dp_round(), unknown, linear(), classification(3), rounds=3, seed=0, folder=tmp_path, resume=True)
+    assert not torch.equal(next(iter(again)).params, second)
+    assert len(again.ledger.entries()) == 3
+
+
+def test_an_existing_run_is_not_overwritten(tmp_path: Path) -> None:
+    run(dp_round(), folder=tmp_path)
+    with pytest.raises(BadValue, match="already holds a run"):
+        run(dp_round(), folder=tmp_path)
+    with pytest.raises(BadValue, match="another run"):
+        run(dp_round(client=(Clip(2.0),)), folder=tmp_path, resume=True)
+
+
+def test_an_empty_cohort_still_releases_noise_and_counts() -> None:
+    simulation = simulate(
+        dp_round(sample=Poisson(1e-6)),
+        made_up_population(UNEVEN),
+        linear(),
+        classification(3),
+        rounds=2,
+        seed=0,
+        plan=Plan(),
+    )
+    start = simulation.start.params
+    assert not torch.equal(last(simulation).params, start)
+    assert len(simulation.ledger.entries()) == 2
+    assert simulation.guarantee(1e-12).epsilon > 0
+
+
+def test_broken_clients_cannot_pass_the_clip() -> None:
+    clients = [
+        (torch.full((4, 6), value), torch.zeros(4, dtype=torch.int64))
+        for value in (1.0, float("nan"), float("inf"), 1e38)
+    ]
+    population = Population.from_list(clients, name="broken")
+    for plan in (Plan(), Plan("stacked", 4)):
+        result = run(dp_round(sample=Everyone()), population, plan=plan)
+        assert bool(result.params.isfinite().all())
+
+
+def test_without_a_clip_a_broken_client_stops_the_run() -> None:
+    clients = [(torch.full((4, 6), float("nan")), torch.zeros(4, dtype=torch.int64))]
+    round = Round(sample=Everyone(), local=Sgd(lr=0.1, epochs=1), aggregate=RealisedMean(), nonprivate=True)
+    with pytest.raises(DataError, match="no longer finite"):
+        run(round, Population.from_list(clients, name="broken"))
+
+
+def test_one_client_with_a_wrong_shape_is_named() -> None:
+    good = (torch.ones(3, 6), torch.zeros(3, dtype=torch.int64))
+    bad = (torch.ones(3, 5), torch.zeros(3, dtype=torch.int64))
+    with pytest.raises(DataError, match=r"client 2: inputs have shape \(5,\)"):
+        run(dp_round(sample=Everyone()), Population.from_list([good, good, bad], name="mixed"))
+
+
+@pytest.mark.parametrize("plan", [Plan(), Plan("stacked", 8), Plan(workers=2)])
+def test_one_client_with_a_wrong_label_is_named(plan: Plan) -> None:
+    good = (torch.ones(3, 6), torch.zeros(3, dtype=torch.int64))
+    bad = (torch.ones(3, 6), torch.full((3,), 17))
+    with pytest.raises(DataError, match="client 1: local training failed"):
+        run(dp_round(sample=Everyone()), Population.from_list([good, bad, good], name="labels"), plan=plan)
+
+
+def test_a_loader_that_raises_is_named() -> None:
+    def load(client: int) -> Any:
+        if client == 3:
+            raise OSError("disk on fire")
+        return torch.ones(3, 6), torch.zeros(3, dtype=torch.int64)
+
+    with pytest.raises(DataError, match="client 3 .*disk on fire"):
+        run(dp_round(sample=Everyone()), Population.from_function(load, 5, "hot"))
+
+
+def test_what_failed_was_still_reserved(tmp_path: Path) -> None:
+    bad = Population.from_list([(torch.ones(3, 6), torch.full((3,), 17))], name="bad")
+    simulation = simulate(
+        dp_round(sample=Everyone()), bad, linear(), classification(3), rounds=2, seed=0, plan=Plan(), folder=tmp_path
+    )
+    with pytest.raises(DataError):
+        last(simulation)
+    assert len(simulation.ledger.entries()) == 1
+    assert not simulation.ledger.entries()[0].settled
+
+
+def test_a_budget_is_a_hard_stop_before_the_round() -> None:
+    simulation = simulate(
+        dp_round(),
+        made_up_population(UNEVEN),
+        linear(),
+        classification(3),
+        rounds=50,
+        seed=0,
+        plan=Plan(),
+        budget=(4.0, 1e-2),
+    )
+    shown = []
+    with pytest.raises(BudgetExceeded, match="would bring epsilon to"):
+        for progress in simulation:
+            shown.append(progress.epsilon(1e-2))
+    assert shown[-1] <= 4.0
+    assert len(shown) == len(simulation.ledger.entries())
+
+
+def test_batchnorm_is_refused_with_its_fix() -> None:
+    module = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    with pytest.raises(UnsoundRound, match="replace_batchnorm"):
+        run(dp_round(), module=module)
+
+
+def test_a_scalar_loss_is_refused_before_anything_is_spent(tmp_path: Path) -> None:
+    scalar = Objective(loss=lambda outputs, y: F.cross_entropy(outputs, y))
+    with pytest.raises(BadValue, match="one number per record"):
+        simulate(dp_round(), made_up_population(UNEVEN), linear(), scalar, rounds=1, seed=0, folder=tmp_path)
+    assert not (tmp_path / "ledger.sqlite").exists()
+
+
+def test_a_model_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sysconf", lambda name: {"SC_AVPHYS_PAGES": 10, "SC_PAGE_SIZE": 10}[name])
+    with pytest.raises(BadValue, match="GiB are free"):
+        run(dp_round(), plan=None)
+
+
+def test_a_frozen_part_stays_out_of_the_row() -> None:
+    module = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+    module[0].requires_grad_(False)
+    before = module[0].weight.clone()
+    result = run(dp_round(), module=module)
+    assert result.params.numel() == 8 * 3 + 3
+    assert torch.equal(result.module[0].weight, before)
+    assert not torch.equal(result.module[2].weight, module[2].weight)
+
+
+def test_public_data_is_no_population() -> None:
+    public = PublicData("test", Records(torch.ones(3, 6), torch.zeros(3, dtype=torch.int64)))
+    with pytest.raises(Exception, match=r"needs a Population|sfumato.data.population.Population"):
+        simulate(dp_round(), public, linear(), classification(3), rounds=1)  # type: ignore[arg-type]
+
+
+def test_a_model_with_its_own_random_numbers_is_refused() -> None:
+    class Noisy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(6, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x + torch.randn_like(x))  # type: ignore[no-any-return]
+
+    with pytest.raises(SfumatoError, match="draws random numbers"):
+        run(dp_round(sample=Everyone()), module=Noisy())
+
+
+def test_no_key_is_drawn_from_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[str] = []
+    stream = Key.stream
+
+    def spy(self: Key, size: int) -> bytes:
+        drawn.append(self.path)
+        return stream(self, size)
+
+    simulation = simulate(
+        dp_round(),
+        made_up_population(UNEVEN),
+        mlp_with_everything(),
+        classification(3),
+        rounds=3,
+        seed=0,
+        plan=Plan("stacked", 3),
+    )
+    monkeypatch.setattr(Key, "stream", spy)
+    last(simulation)
+    assert len(drawn) > 10
+    assert len(drawn) == len(set(drawn))
+
+
+def test_a_clients_work_depends_on_neither_cohort_nor_order() -> None:
+    population, module = made_up_population(UNEVEN), linear()
+    simulation = simulate(dp_round(), population, module, classification(3), rounds=1, seed=0, plan=Plan("stacked", 8))
+    key = simulation._key(0)
+    from sfumato.engine.cohort import Cohort
+
+    cohort = Cohort(simulation.job, population, Plan("stacked", 8))
+    alone = cohort.total(simulation.start.params, [4], 0, key).rows
+    pair = (
+        cohort.total(simulation.start.params, [3, 4], 0, key).rows
+        - cohort.total(simulation.start.params, [3], 0, key).rows
+    )
+    assert torch.allclose(alone, pair, atol=1e-6)
+    forwards = cohort.total(simulation.start.params, [0, 3, 4, 6], 0, key).rows
+    backwards = cohort.total(simulation.start.params, [6, 4, 3, 0], 0, key).rows
+    assert torch.allclose(forwards, backwards, atol=1e-6)
+
+
+def test_a_million_clients_cost_nothing_until_called() -> None:
+    calls: list[int] = []
+
+    def load(client: int) -> Any:
+        calls.append(client)
+        return torch.ones(2, 6), torch.zeros(2, dtype=torch.int64)
+
+    population = Population.from_function(load, 1_000_000, "million")
+    run(dp_round(sample=Poisson(1e-5), aggregate=Mean(10)), population, rounds=2)
+    assert len(calls) < 100
+
+
+def test_diagnostics_are_there_only_when_asked_for() -> None:
+    assert run(dp_round()).diagnostics is None
+    shown = run(dp_round(), diagnostics=True).diagnostics
+    assert len(shown["norms"]) == shown["cohort"]
+
+
+def test_the_global_generator_is_left_alone() -> None:
+    before = torch.random.get_rng_state()
+    run(dp_round(), module=mlp_with_everything(), plan=None)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_post_processing_is_part_of_the_release() -> None:
+    zeroed = dp_round(server=(AddNoise(Gaussian(1.0)), PostProcess(torch.zeros_like)))
+    simulation = simulate(
+        zeroed, made_up_population(UNEVEN), linear(), classification(3), rounds=2, seed=0, plan=Plan()
+    )
+    assert torch.equal(last(simulation).params, simulation.start.params)
+
+
+def test_the_cohort_size_is_that_of_the_sampler() -> None:
+    shown = run(dp_round(sample=FixedSize(3)), diagnostics=True).diagnostics
+    assert shown["cohort"] == 3
+
+
+@pytest.mark.parametrize("rounds", [0, -1, 1.5, True])
+def test_rounds_must_be_a_number_of_rounds(rounds: Any) -> None:
+    with pytest.raises(Exception, match="rounds"):
+        run(dp_round(), rounds=rounds)
+
+
+def test_numpy_arrays_will_do() -> None:
+    clients = [(np.ones((3, 6)), np.zeros(3)) for _ in range(3)]
+    assert run(dp_round(), Population.from_list(clients, name="numpy")).params.isfinite().all()

@@ -1,0 +1,48 @@
+"""Small things that several tests build."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from sfumato import AddNoise, Clip, FixedSize, Gaussian, Mean, Poisson, Population, Round, Sgd
+from sfumato.key import Key
+
+
+def dp_round(**changed: Any) -> Round:
+    """A sound round, with some slots changed."""
+    slots: dict[str, Any] = {
+        "sample": Poisson(0.5),
+        "local": Sgd(lr=0.1, epochs=2, batch_size=4),
+        "client": (Clip(1.0),),
+        "aggregate": Mean(over=5),
+        "server": (AddNoise(Gaussian(1.0)),),
+    }
+    return Round(**{**slots, **changed})
+
+
+def fixed_round(size: int = 3, **changed: Any) -> Round:
+    """The same with a cohort of fixed size."""
+    return dp_round(sample=FixedSize(size), **changed)
+
+
+def made_up_population(sizes: list[int], features: int = 6, classes: int = 3, seed: int = 0) -> Population:
+    """Clients with random records, some of them with few or none."""
+    clients = []
+    for number, size in enumerate(sizes):
+        key = Key.from_seed(seed).child("client", id=number)
+        x = key.child("x").normal(size, features).float()
+        y = torch.from_numpy((key.child("y").integers(size) % classes).astype("int64"))
+        clients.append((x, y))
+    return Population.from_list(clients, name="made-up")
+
+
+def linear(features: int = 6, classes: int = 3, seed: int = 0) -> nn.Module:
+    """A linear model with weights from a seed."""
+    module = nn.Linear(features, classes)
+    with torch.no_grad():
+        for number, parameter in enumerate(module.parameters()):
+            parameter.copy_(Key.from_seed(seed).child("w", n=number).normal(*parameter.shape) * 0.1)
+    return module
