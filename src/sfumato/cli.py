@@ -11,6 +11,7 @@ import typer
 from sfumato.commands.account import account
 from sfumato.commands.curve import curve
 from sfumato.commands.evaluate import evaluate
+from sfumato.commands.ledger import ledger
 from sfumato.commands.plan import plan
 from sfumato.commands.recipes import explain, recipes
 from sfumato.commands.report import report
@@ -26,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (train, recipes, explain, evaluate, report, account, plan, curve):
+for command in (train, recipes, explain, evaluate, report, account, plan, curve, ledger):
     app.command(command.__name__)(command)
 
 

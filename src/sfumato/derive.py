@@ -39,13 +39,9 @@ class Derivation:
 
     population: int
     dimension: int
+    primary: UnitDerivation  # of the unit that the round must hide
     units: dict[Unit, UnitDerivation]
     refused: dict[Unit, UnsoundRound]
-
-    @property
-    def primary(self) -> UnitDerivation:
-        """Clients where they are hidden, else records."""
-        return self.units[Unit.CLIENT] if Unit.CLIENT in self.units else self.units[Unit.RECORD]
 
 
 def pieces(round: Round) -> Iterator[tuple[str, Any]]:
@@ -74,9 +70,9 @@ def derive(round: Round, population: int, dimension: int) -> Derivation:
             units[unit] = _walk(round, unit, population, dimension)
         except UnsoundRound as refusal:
             refused[unit] = refusal
-    if not units:
-        raise refused[Unit.CLIENT]
-    return Derivation(population, dimension, units, refused)
+    if round.unit in refused:
+        raise refused[round.unit]
+    return Derivation(population, dimension, units[round.unit], units, refused)
 
 
 def _walk(round: Round, unit: Unit, population: int, dimension: int) -> UnitDerivation:
@@ -122,7 +118,7 @@ def _opening(claim: Claim) -> str:
 def _without_guarantee(round: Round, population: int, dimension: int) -> Derivation:
     """A round that claims nothing. The pieces still need the bounds that hold, so the walk goes on past a refusal."""
     why = "this is the baseline without privacy" if round.nonprivate else "its privacy could not be proven"
-    claim = Claim(Unit.CLIENT, round.sample.relation, population, dimension)
+    claim = Claim(round.unit, round.sample.relation, population, dimension)
     steps: list[Step] = []
     before: list[Claim] = []
     for slot, piece in pieces(round):
@@ -135,7 +131,7 @@ def _without_guarantee(round: Round, population: int, dimension: int) -> Derivat
             states = f"not proven: {refusal.reason}"
         steps.append(Step(slot, text(piece), states))
     unit = UnitDerivation(
-        Unit.CLIENT,
+        round.unit,
         round.sample.relation,
         NonPrivate(why),
         NonPrivate(why),
@@ -145,4 +141,4 @@ def _without_guarantee(round: Round, population: int, dimension: int) -> Derivat
         tuple(steps),
         tuple(before),
     )
-    return Derivation(population, dimension, {Unit.CLIENT: unit}, {})
+    return Derivation(population, dimension, unit, {unit.unit: unit}, {})

@@ -9,7 +9,7 @@ from decimal import ROUND_CEILING, Context
 from sfumato.account import accountant
 from sfumato.account.auto import Auto
 from sfumato.account.describe import NEIGHBOURS, describe
-from sfumato.account.event import Event, NonPrivate, Relation, Unit
+from sfumato.account.event import Event, Relation, Unit, why_not_private
 from sfumato.errors import BadValue
 
 
@@ -68,13 +68,12 @@ def guarantee(
     view: str,
     assumptions: tuple[str, ...] = (),
     accountant_name: str = "auto",
-    unproven: str = "",
 ) -> Guarantee:
     """The guarantee for what happened."""
     check_delta(delta)
-    if event is None or isinstance(event, NonPrivate):
-        why = unproven or (event.reason if isinstance(event, NonPrivate) else "it sees the messages before any noise")
-        return Guarantee(None, delta, unit, relation, view, accountant_name, "", (), why)
+    why = "it sees the messages before any noise" if event is None else why_not_private(event)
+    if event is None or why is not None:
+        return Guarantee(None, delta, unit, relation, view, accountant_name, "", (), why or "")
     chosen = Auto().choose(event) if accountant_name == "auto" else accountant(accountant_name)
     epsilon = chosen.epsilon(event, delta)
     if not math.isfinite(epsilon):

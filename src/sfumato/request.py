@@ -51,6 +51,8 @@ class Request:
     unproven: bool = False
     diagnostics: bool = False
     device: str = "cpu"
+    ledger: str = ""
+    force_ledger: bool = False
     data: DataRequest = field(default_factory=DataRequest)
     model: ModelRequest = field(default_factory=ModelRequest)
     options: dict[str, Any] = field(default_factory=dict)

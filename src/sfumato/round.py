@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from sfumato.account.event import Event, Relation
+from sfumato.account.event import Event, Relation, Unit
 from sfumato.claim import Claim, text
 from sfumato.context import Context
 from sfumato.derive import Derivation, derive, pieces
@@ -84,7 +84,8 @@ class Unproven:
 class Round:
     """One round: sample, local, client, channel, aggregate, server, optimizer.
 
-    `derive(population=, dimension=)` gives the event of a round for each unit and each view. `nonprivate=True` is the
+    `unit` says whose data must be hidden: a round that cannot prove that is refused, and what is proven for the other unit
+    is reported beside it. `derive(population=, dimension=)` gives the event of a round for each unit and each view. `nonprivate=True` is the
     explicit baseline; `unproven=True` (or the paper's claim) trains what could not be proven, and prints no epsilon.
     """
 
@@ -95,6 +96,7 @@ class Round:
     server: tuple[Any, ...] = ()
     channel: Stating = field(default_factory=Plain)
     optimizer: Optimizer = field(default_factory=ServerSgd)
+    unit: Unit = Unit.CLIENT
     unproven: bool | Unproven = False
     nonprivate: bool = False
 

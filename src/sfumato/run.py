@@ -66,6 +66,8 @@ class Run:
             device=request.device,
             diagnostics=request.diagnostics,
             description=request.to_toml(),
+            shared_ledger=request.ledger or None,
+            force_ledger=request.force_ledger,
         )
         self.lines = _read_lines(folder) if resume else []
         self._epsilons = self._epsilon_table()
@@ -100,7 +102,7 @@ class Run:
 
     def epsilon(self, progress: Progress) -> float | None:
         """What the ledger says; the table serves while every round was reserved once."""
-        if len(self.simulation.ledger.entries()) == progress.round and progress.round in self._epsilons:
+        if self.simulation.ledger.count == progress.round and progress.round in self._epsilons:
             return self._epsilons[progress.round]
         return progress.epsilon(self.delta)
 

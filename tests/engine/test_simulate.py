@@ -355,12 +355,11 @@ def test_a_budget_is_a_hard_stop_before_the_round() -> None:
         plan=Plan(),
         budget=(4.0, 1e-2),
     )
-    shown = []
     with pytest.raises(BudgetExceeded, match="would bring epsilon to"):
-        for progress in simulation:
-            shown.append(progress.epsilon(1e-2))
-    assert shown[-1] <= 4.0
-    assert len(shown) == len(simulation.ledger.entries())
+        last(simulation)
+    spent = simulation.guarantee(1e-2).epsilon
+    assert 2.0 < spent <= 4.0
+    assert len(simulation.ledger.entries()) < 50
 
 
 def test_batchnorm_is_refused_with_its_fix() -> None:
@@ -496,5 +495,5 @@ def test_rounds_must_be_a_number_of_rounds(rounds: Any) -> None:
 
 
 def test_numpy_arrays_will_do() -> None:
-    clients = [(np.ones((3, 6)), np.zeros(3)) for _ in range(3)]
+    clients = [(np.ones((3, 6)), np.zeros(3, dtype=int)) for _ in range(3)]
     assert run(dp_round(), Population.from_list(clients, name="numpy")).params.isfinite().all()

@@ -246,3 +246,41 @@ def compose(*events: Event) -> Event:
         add(event, 1)
     parts = tuple(event if times == 1 else Repeated(event, times) for event, times in counts.items())
     return Nothing() if not parts else parts[0] if len(parts) == 1 else Composed(parts)
+
+
+def why_not_private(event: Event) -> str | None:
+    """The reason of the first step without a guarantee; None if every step has one.
+
+    >>> why_not_private(Repeated(NonPrivate("no noise"), 3))
+    'no noise'
+    """
+    if isinstance(event, NonPrivate):
+        return event.reason
+    inner = event.events if isinstance(event, Composed) else (getattr(event, "event", None),)
+    return next((why for part in inner if part is not None and (why := why_not_private(part)) is not None), None)
+
+
+def under_replace(event: Event) -> Event:
+    """The same step for a unit whose data are swapped, where it was stated for one that comes or goes (or is zeroed).
+
+    Two rows within a ball are twice its radius apart, so a ratio halves; a fixed-size cohort was already charged for two,
+    since whoever joins displaces another.
+
+    >>> under_replace(PoissonSampled(0.1, GaussianEvent(1.0)))
+    PoissonSampled(rate=0.1, event=GaussianEvent(ratio=0.5), relation=<Relation.REPLACE: 'replace'>)
+    """
+    if isinstance(event, GaussianEvent | LaplaceEvent):
+        return dataclasses.replace(event, ratio=event.ratio / 2)
+    if isinstance(event, FixedSizeSampled):
+        return dataclasses.replace(event, relation=Relation.REPLACE)
+    if isinstance(event, PoissonSampled):
+        return PoissonSampled(event.rate, under_replace(event.event), Relation.REPLACE)
+    if isinstance(event, Repeated | Mixture):
+        return dataclasses.replace(event, event=under_replace(event.event))
+    if isinstance(event, Composed):
+        return Composed(tuple(under_replace(part) for part in event.events))
+    if isinstance(event, Nothing | NonPrivate):
+        return event
+    raise CannotAccount(
+        f"{type(event).__name__} has no known cost under replace, so it cannot be added to such events."
+    )

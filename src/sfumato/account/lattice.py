@@ -198,9 +198,13 @@ class Sometimes:
         return (1 - share) + share * value, share * error + 4 * ROUNDING * (1 + abs(inner))
 
 
-def grid(pair: Pair, step: float, spacing: float) -> Grid:
-    """The pair on multiples of `step`, cut where neighbouring losses are about `spacing` noise units apart."""
+def grid(pair: Pair, step: float, spacing: float, largest: float = math.inf) -> Grid:
+    """The pair on multiples of `step`, cut where neighbouring losses are about `spacing` noise units apart.
+
+    Losses beyond `largest` count as infinite.
+    """
     losses = pair.losses(spacing)
+    losses = losses[(losses <= largest) & (losses >= (-largest if pair.symmetric else -np.inf))]
     index = np.unique(np.sign(losses) * np.ceil(np.abs(losses) / step)) if step else np.zeros(0)
     cuts = index * step if step else np.unique(losses)
     log_p, _, ratio, error, ratio_error = pair.cells(cuts)

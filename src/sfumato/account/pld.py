@@ -29,9 +29,10 @@ from sfumato.account.lattice import Grid, Loss, Sometimes, Times, Together, grid
 from sfumato.account.noises import Array
 from sfumato.account.pairs import Reversed
 from sfumato.account.structure import check_one_relation, costs_nothing, is_non_private
-from sfumato.account.tail import LARGEST_WINDOW, Tail
+from sfumato.account.tail import FAST_WINDOW, LARGEST_WINDOW, Tail, width
 
 PRECISION = 5e-5
+ROUGH = 0.05
 _TILTS = 2.0 ** np.arange(-20.0, 40.0)
 
 
@@ -92,28 +93,34 @@ def _trivial(event: Event) -> bool:
     return costs_nothing(event) or is_non_private(event)
 
 
-def _epsilon(event: Event, backward: bool, delta: float, precision: float, known: float) -> float:
+def _epsilon(event: Event, backward: bool, delta: Real, precision: float, known: float) -> float:
     """The epsilon of one direction, or anything at most `known` if it is below that."""
-    rough = _loss(event, backward, 0.0, 0.05)
+    view = _View(event, backward, math.log(delta) - 14)
+    rough = view.loss()
     if delta <= rough.infinite:
         return math.inf
     tilt, simple = _best_tilt(rough, lambda order, rho: epsilon_from_rdp(order, rho, delta - rough.infinite))
     if simple <= known:
         return simple
-    loss, step = _tuned(event, backward, tilt, simple, precision)
+    loss, step = _tuned(view, tilt, simple, precision)
     return max(0.0, min(simple, Tail(loss, step, tilt, simple).epsilon(delta)))
 
 
 def _delta(event: Event, backward: bool, epsilon: Real, precision: float) -> float:
-    rough = _loss(event, backward, 0.0, 0.05)
-    tilt, simple = _best_tilt(rough, lambda order, rho: log_delta_from_rdp(order, rho, epsilon))
+    def log_delta(order: Array, rho: Array) -> Array:
+        return log_delta_from_rdp(order, rho, epsilon)
+
+    whole = _View(event, backward, -math.inf).loss()
+    _, simple = _best_tilt(whole, log_delta)
     if simple < -700:  # beyond the largest loss
-        return math.exp(simple) + rough.infinite
-    _, mean, variance = rough.moments(tilt)
+        return math.exp(simple) + whole.infinite
+    view = _View(event, backward, simple - 18)
+    tilt, _ = _best_tilt(view.loss(), log_delta)
+    _, mean, variance = view.loss().moments(tilt)
     spread = max(math.sqrt(variance), 1e-7 * abs(mean))
-    loss, step = _tuned(event, backward, max(tilt, 0.5 / spread), max(epsilon, spread), precision)
+    loss, step = _tuned(view, max(tilt, 0.5 / spread), max(epsilon, spread), precision)
     bound = float(Tail(loss, step, tilt, epsilon).deltas(np.array([float(epsilon)]))[0])
-    return min(1.0, math.exp(min(simple, 0.0)) + rough.infinite, bound)
+    return min(1.0, math.exp(min(simple, 0.0)) + whole.infinite, bound)
 
 
 @lru_cache(maxsize=16)
@@ -121,8 +128,8 @@ def _profile(event: Event, precision: float) -> tuple[Array, Array]:
     """delta at every epsilon >= 0 of a grid, the larger of both directions."""
     tails = []
     for backward in _directions(event):
-        spread = math.sqrt(_loss(event, backward, 0.0, 0.05).moments(0.0).variance)
-        loss, step = _tuned(event, backward, 1.0, spread, precision)
+        view = _View(event, backward, math.log(1e-9))
+        loss, step = _tuned(view, 1.0, math.sqrt(view.loss().moments(0.0).variance), precision)
         tails.append(Tail(loss, step, 0.0, 0.0))
     losses = tails[0].losses
     epsilons = np.maximum(losses[(losses > -tails[0].step / 2) & (losses < 300)], 0.0)
@@ -140,22 +147,24 @@ def _best_tilt(loss: Loss, bound: Callable[[Array, Array], Array]) -> tuple[floa
     return best
 
 
-def _tuned(event: Event, backward: bool, tilt: float, epsilon: float, precision: float) -> tuple[Loss, float]:
+def _tuned(view: _View, tilt: float, epsilon: Real, precision: float) -> tuple[Loss, float]:
     """The event on the coarsest grid that is precise enough and not too large, and the step of the grid."""
-    rough = _loss(event, backward, 0.0, 0.05)
+    rough = view.loss()
     wanted = precision * max(epsilon, 0.05 * math.sqrt(rough.moments(tilt).variance))
     spread = max(math.sqrt(rough.moments(tilt).variance), 2 * wanted)
-    spacing = 0.05 * min(1.0, max(0.04, math.sqrt(0.3 * wanted / max(_excess(rough, tilt), 1e-300))))
-    spacing = 0.05 * 2.0 ** (math.floor(2 * math.log2(spacing / 0.05)) / 2)
-    least = 24 * spread / LARGEST_WINDOW
-    step = min(spread / 4, math.sqrt(12 * wanted / (_steps(event) * (1 + tilt))))
+    spacing = ROUGH * min(1.0, max(0.04, math.sqrt(0.3 * wanted / max(_excess(rough, tilt), 1e-300))))
+    spacing = ROUGH * 2.0 ** (math.floor(2 * math.log2(spacing / ROUGH)) / 2)
+    window = max(width(rough, tilt, epsilon), 20 * spread)
+    least = window / LARGEST_WINDOW
+    step = min(spread / 4, math.sqrt(12 * wanted / (_steps(view.event) * (1 + tilt))))
     for _ in range(8):
         step = 2.0 ** (math.floor(2 * math.log2(max(step, least))) / 2)
-        loss, used = _loss(event, backward, step, spacing), step
+        loss, used = view.loss(step, spacing), step
         error = _excess(loss, tilt)
         better = min(step * min(max(math.sqrt(0.6 * wanted / max(error, 1e-300)), 0.02), 50.0), spread / 6)
         settled = error < wanted and max(better, least) / step < 1.5
-        if settled or 0.1 * wanted <= error <= wanted or step < 1.01 * least:
+        enough = error <= wanted or (error <= 6 * wanted and window / step >= FAST_WINDOW)
+        if settled or (enough and error >= 0.1 * wanted) or step < 1.01 * least:
             break
         step = better
     return loss, used
@@ -170,25 +179,49 @@ def _excess(loss: Loss, tilt: float) -> float:
     return (cumulant - loss.floor(tilt)) / tilt / -math.expm1(-max(cumulant, 1e-15))
 
 
-def _loss(event: Event, backward: bool, step: float, spacing: float) -> Loss:
+@dataclass(frozen=True)
+class _View:
+    """One direction of one event; losses that all steps together exceed with e^`log_rare` at most count as infinite.
+
+    Without them the tilted law has no far tail to make room for.
+    """
+
+    event: Event
+    backward: bool
+    log_rare: float
+
+    def loss(self, step: float = 0.0, spacing: float = ROUGH) -> Loss:
+        """The loss on a grid, or with step 0 on its own cuts, for estimates."""
+        rare = (
+            math.floor((self.log_rare - math.log(_steps(self.event))) / 2) * 2 if math.isfinite(self.log_rare) else None
+        )
+        return _loss(self.event, self.backward, rare, step, spacing)
+
+
+def _loss(event: Event, backward: bool, rare: int | None, step: float, spacing: float) -> Loss:
     """The tree of losses of an event: the one place that knows repetition, composition and participation."""
     ratio = merged_gaussian(event)
     if ratio is not None:
-        return _leaf(GaussianEvent(ratio), False, step, spacing)
+        return _leaf(GaussianEvent(ratio), False, rare, step, spacing)
     match event:
         case Repeated(event=inner, times=times):
-            return Times(_loss(inner, backward, step, spacing), times)
+            return Times(_loss(inner, backward, rare, step, spacing), times)
         case Composed(events=events):
-            return Together([_loss(part, backward, step, spacing) for part in events if not costs_nothing(part)])
+            return Together([_loss(part, backward, rare, step, spacing) for part in events if not costs_nothing(part)])
         case Mixture(probability=probability, event=inner):
-            return Sometimes(probability, _loss(inner, backward, step, spacing))
-    return _leaf(event, backward, step, spacing)
+            return Sometimes(probability, _loss(inner, backward, rare, step, spacing))
+    return _leaf(event, backward, rare, step, spacing)
 
 
 @lru_cache(maxsize=64)
-def _leaf(event: Event, backward: bool, step: float, spacing: float) -> Grid:
+def _leaf(event: Event, backward: bool, rare: int | None, step: float, spacing: float) -> Grid:
     pair = pair_of(event)
-    return grid(Reversed(pair) if backward and not pair.symmetric else pair, step, spacing)
+    pair = Reversed(pair) if backward and not pair.symmetric else pair
+    if rare is None:
+        return grid(pair, step, spacing)
+    whole = _leaf(event, backward, None, 0.0, ROUGH)
+    seldom = np.cumsum(np.exp(whole.log_mass)[::-1])[::-1] <= math.exp(rare)
+    return grid(pair, step, spacing, float(whole.losses[np.argmax(seldom)]) if seldom[-1] else math.inf)
 
 
 def _leaves(event: Event) -> list[Event]:

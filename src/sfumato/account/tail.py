@@ -11,20 +11,35 @@ from sfumato.account.lattice import Loss
 from sfumato.account.noises import ROUNDING, Array
 
 LARGEST_WINDOW = 1 << 20
+FAST_WINDOW = 1 << 17
 _LOG_TAIL = -30.0
 _CHERNOFF = np.array([1.0, 2.0, 4.0, 6.0, 8.0, 11.0, 16.0])
+
+
+def width(loss: Loss, tilt: float, centre: float) -> float:
+    """How wide a window has to be to hold the tilted loss."""
+    low, high, _, _ = _window(loss, tilt, centre, 0.0)
+    return high - low
+
+
+def _window(loss: Loss, tilt: float, centre: float, step: float) -> tuple[float, float, Array, Array]:
+    """Where the tilted loss lies but for a chance of e^_LOG_TAIL on each side, and the Chernoff exponents that say so."""
+    cumulant, mean, variance = loss.moments(tilt)
+    spread = max(math.sqrt(variance), step, 1e-9 * abs(mean), 1e-290)
+    away = np.concatenate([_CHERNOFF / spread, tilt * _CHERNOFF / 8]) if tilt else _CHERNOFF / spread
+    above = loss.cumulants(tilt + away) - cumulant
+    below = loss.cumulants(tilt - away) - cumulant
+    high = max(float(np.min((above - _LOG_TAIL) / away)), centre) + 2 * step
+    low = min(float(np.max((_LOG_TAIL - below) / away)), centre) - 2 * step
+    return low, high, away, above
 
 
 class Tail:
     """delta(epsilon) in the neighbourhood of `centre`, from one transform of the law tilted by `tilt`."""
 
     def __init__(self, loss: Loss, step: float, tilt: float, centre: float) -> None:
-        cumulant, _, variance = loss.moments(tilt)
-        away = _CHERNOFF / max(math.sqrt(variance), step)
-        above = loss.cumulants(tilt + away) - cumulant
-        below = loss.cumulants(tilt - away) - cumulant
-        high = max(float(np.min((above - _LOG_TAIL) / away)), centre) + 2 * step
-        low = min(float(np.max((_LOG_TAIL - below) / away)), centre) - 2 * step
+        cumulant = loss.moments(tilt).cumulant
+        low, high, away, above = _window(loss, tilt, centre, step)
         first = math.floor(low / step)
         size = next_fast_len(max(min(math.ceil(high / step) - first + 1, 2 * LARGEST_WINDOW), 64), real=True)
         value, error = loss.transform(tilt, size)

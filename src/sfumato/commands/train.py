@@ -40,6 +40,8 @@ _KEYS: dict[str, tuple[str, type, str]] = {
     "seed": ("seed", int, "For simulations: anybody who knows it can undo the noise."),
     "evaluate_every": ("evaluate_every", int, "Rounds between evaluations on public test data."),
     "device": ("device", str, "cpu, or cuda where there is one (not tested here)."),
+    "ledger": ("ledger", str, "A ledger shared by all runs on this population; its budget stops them."),
+    "force_ledger": ("force_ledger", bool, "Let the shared ledger take a seeded, unproven or non-private run."),
     "diagnostics": ("diagnostics", bool, "Write norms and cohort sizes to a folder of their own: NOT private."),
     "unproven": ("unproven", bool, "Train what cannot be proven; no epsilon is printed."),
 }

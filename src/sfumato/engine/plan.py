@@ -33,7 +33,7 @@ PATHS = ("loop", "stacked", "vmapped")
 _MOST_CLIENTS = 64
 _BLOCK_BYTES = 64 * 2**20
 _BYTES_PER_PARAMETER = 44  # row, start, gradient, momentum, update (float32); sum, noise and draws (float64)
-_SMALL_BLOCKS = (4, 8, 16, 32)
+_SMALL_BLOCKS = (8, 32)
 _LOOP_ONLY = (nn.modules.conv._ConvNd, nn.RNNBase)
 
 

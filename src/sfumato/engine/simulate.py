@@ -18,9 +18,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from sfumato.account import accountant
-from sfumato.account.event import Event, Nothing, Repeated, Unit, compose
-from sfumato.account.ledger import Cost, Ledger
+from sfumato.account.event import Event, Nothing, Unit
+from sfumato.account.ledger import Ledger
 from sfumato.claim import text
 from sfumato.data.population import Population, Records, require_population
 from sfumato.derive import Derivation
@@ -28,7 +27,8 @@ from sfumato.engine.checkpoint import Checkpoint, root_key
 from sfumato.engine.cohort import Cohort, Job, Total
 from sfumato.engine.plan import Plan, choose
 from sfumato.engine.slots import Slots
-from sfumato.errors import BadValue, BudgetExceeded, DataError
+from sfumato.engine.spending import Spending, open_shared
+from sfumato.errors import BadValue, DataError
 from sfumato.guarantee import Guarantee, check_delta, guarantee
 from sfumato.key import Key
 from sfumato.models import check_module
@@ -77,15 +77,17 @@ class Simulation:
     job: Job
     derivation: Derivation
     population: Population
-    ledger: Ledger
+    spending: Spending
     rounds: int
     root: Key
-    seeded: bool
     folder: Path | None
     start: Checkpoint
-    inputs: str
-    budget: tuple[float, float] | None
     diagnostics: bool
+
+    @property
+    def ledger(self) -> Ledger:
+        """The run's own ledger."""
+        return self.spending.own
 
     def guarantee(self, delta: float, unit: Unit | None = None, server: bool = False) -> Guarantee:
         """What the ledger says was spent on `unit`, against everyone who sees the model or against the server."""
@@ -98,7 +100,7 @@ class Simulation:
             return Guarantee(None, delta, unit, self.derivation.primary.relation, view, "", "", (), why)
         spent = self.ledger.spent(unit)
         event: Event | None = Nothing() if spent is None else spent.server if server else spent.world
-        extra = (*((_SEEDED,) if self.seeded else ()), *(() if self.ledger.durable else (_NOT_DURABLE,)))
+        extra = (*((_SEEDED,) if self.spending.seeded else ()), *(() if self.ledger.durable else (_NOT_DURABLE,)))
         return guarantee(
             event, delta, unit=unit, relation=proof.relation, view=view, assumptions=(*proof.assumptions, *extra)
         )
@@ -112,24 +114,20 @@ class Simulation:
 
     def _rounds(self, cohort: Cohort) -> Iterator[Progress]:
         now = self.start
-        costs = {unit: Cost(proof.relation, proof.world, proof.server) for unit, proof in self.derivation.units.items()}
-        run = self.root.child("name").digest
-        affordable = self.budget is None or self._cost(self.rounds - now.round) <= self.budget[0]
+        affordable = self.spending.affords(self.rounds - now.round)
         for number in range(now.round, self.rounds):
             started = time.perf_counter()
             key = self._key(now.attempt)
             name = key.child("round", number=number).digest
-            if not affordable and not self.ledger.holds(name):
-                self._check_budget(number)
-            reservation = self.ledger.reserve(
-                run=run, round=number, attempt=now.attempt, key=name, inputs=self.inputs, costs=costs
-            )
+            if not affordable:
+                self.spending.check(number, name)
+            reservations = self.spending.reserve(number, now.attempt, name)
             ids = self.job.slots.round.sample.draw(self.population.size, key.child("cohort", round=number))
             total = cohort.total(now.params, ids.tolist(), number, key)
             now = self._serve(now, total, number, key)
             if self.folder is not None:
                 now.write(self.folder)
-            self.ledger.settle(reservation)
+            self.spending.settle(reservations)
             seconds = time.perf_counter() - started
             notes = {"cohort": len(ids), "norms": total.norms} if self.diagnostics else None
             yield Progress(now.round, self.rounds, now.params, seconds, self.derivation, self, notes)
@@ -148,23 +146,6 @@ class Simulation:
             )
         return Checkpoint(number + 1, now.attempt, now.description, now.plan, params, state)
 
-    def _cost(self, further: int) -> float:
-        """Epsilon after so many further rounds."""
-        assert self.budget is not None
-        proof = self.derivation.primary
-        spent = self.ledger.spent(proof.unit)
-        event = compose(*([spent.world] if spent else []), *([Repeated(proof.world, further)] if further else []))
-        return accountant("auto").epsilon(event, self.budget[1])
-
-    def _check_budget(self, number: int) -> None:
-        assert self.budget is not None
-        epsilon, delta = self.budget
-        if (cost := self._cost(1)) > epsilon:
-            raise BudgetExceeded(
-                f"round {number + 1} would bring epsilon to {cost:.4g}, over the budget of {epsilon:g} at delta {delta:g}. "
-                f"The run stops after {number} rounds; what was released stays within the budget."
-            )
-
 
 def simulate(
     round: Round,
@@ -181,11 +162,14 @@ def simulate(
     device: str = "cpu",
     diagnostics: bool = False,
     description: str = "",
+    shared_ledger: str | Path | None = None,
+    force_ledger: bool = False,
 ) -> Simulation:
     """Check everything, then give back the run: `for progress in simulate(...)`.
 
     The randomness comes from a fresh secret of the system, kept in `folder` if there is one; `seed` replaces it, for
-    simulations only. `budget` is (epsilon, delta): the run stops before the round that would pass it.
+    simulations only. `budget` is (epsilon, delta): the run stops before the round that would pass it. `shared_ledger` adds
+    the run to those before it on the same population; it takes seeded and non-private runs only if forced.
     """
     population = require_population(population, "simulate")
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
@@ -212,6 +196,8 @@ def simulate(
     if found is not None and found.description != described:
         raise BadValue(f"{path} holds another run: its round, model or population differs. Give another folder.")
     root = Key.from_seed(seed).child("root") if seed is not None else root_key(path, lambda: os.urandom(32))
+    ledger_path = None if shared_ledger is None else Path(shared_ledger)
+    shared = open_shared(ledger_path, population.name, derivation, seed is not None, force_ledger)
     ledger = Ledger(None if path is None else path / "ledger.sqlite", population.name)
     if found is None:
         plan = plan or choose(round, module, layout, objective, example)
@@ -221,9 +207,8 @@ def simulate(
     inputs = _inputs(root, population, found.plan)
     attempt = _attempt(ledger, found, inputs)
     start = Checkpoint(found.round, attempt, described, found.plan, found.params.to(device), found.state)
-    return Simulation(
-        job, derivation, population, ledger, rounds, root, seed is not None, path, start, inputs, budget, diagnostics
-    )
+    spending = Spending(ledger, shared, derivation, root.child("name").digest, inputs, seed is not None, budget)
+    return Simulation(job, derivation, population, spending, rounds, root, path, start, diagnostics)
 
 
 def _example(population: Population, device: str) -> Records:

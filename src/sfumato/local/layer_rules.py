@@ -112,7 +112,8 @@ def _squares(rows: Tensor) -> Tensor:
     """
     whole = rows.shape[1] // 64 * 64
     if whole >= 1024:
-        runs = torch.linalg.vector_norm(rows[:, :whole].unflatten(1, (-1, 64)), dim=2).double().square().sum(1)
+        parts = rows[:, :whole].reshape(len(rows), -1, 64)
+        runs: Tensor = torch.linalg.vector_norm(parts, dim=2).double().square().sum(1)
         if ((runs > 1e-20) & (runs < math.inf)).all():
             return runs * (1.0 + 2.0**-17) + _norms(rows[:, whole:], 1).square()
     return _norms(rows, 1).square()

@@ -77,6 +77,7 @@ class ClippedSum:
     micro_batch: int = 64
     _idle: list[Problem] = field(default_factory=list, init=False, repr=False, compare=False)
     _chosen: list[Way] = field(default_factory=list, init=False, repr=False, compare=False)
+    _random: list[bool] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.norm) and self.norm > 0):
@@ -111,7 +112,9 @@ class ClippedSum:
             return total, norms
         with self._copy() as copied:
             way = self._way(copied, row, x, y)
-            problem = replace(copied, masks=KeyedMasks(None if key is None else key.generator()))
+            problem = copied
+            if not self._chosen or self._random:
+                problem = replace(copied, masks=KeyedMasks(None if key is None else key.generator()))
             size = 1 if way is one_by_one else self.micro_batch
             for start in range(0, len(x), size):
                 part = slice(start, start + size)
@@ -152,12 +155,15 @@ class ClippedSum:
             return self._chosen[0]
         if len(x) < 3:
             return one_by_one
-        problem = replace(copied, masks=KeyedMasks(off=True))  # masks would differ between batch sizes
+        masks = KeyedMasks(off=True)  # masks would differ between batch sizes
+        problem = replace(copied, masks=masks)
         x, y = x[:_PROBE], y[:_PROBE]
         truth = one_by_one(problem, row, x, y)
         if not _norms(truth, len(x)).isfinite().all():
             return one_by_one
         ways = (one_pass_channels_last, one_pass, vectorised) if problem.layers else (vectorised,)
+        if masks.asked:
+            self._random.append(True)
         self._chosen.append(next((way for way in ways if self._agrees(way, truth, problem, row, x, y)), one_by_one))
         return self._chosen[0]
 
@@ -191,6 +197,7 @@ def _norms(pieces: Pieces, records: int) -> Tensor:
 
 
 def _add_pieces(total: Tensor, layout: Layout, pieces: Pieces, factors: Tensor) -> None:
+    factors = factors.float()
     for name, view in views(layout, total).items():
         if name in pieces:
-            pieces[name].add_to(view, factors.float())
+            pieces[name].add_to(view, factors)

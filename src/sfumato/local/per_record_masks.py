@@ -31,11 +31,14 @@ _RANDOM = (
 
 
 class KeyedMasks(TorchFunctionMode):
-    """Draws dropout masks from a generator; without one, `off` leaves dropout out and otherwise it is refused."""
+    """Draws dropout masks from a generator; without one, `off` leaves dropout out and otherwise it is refused.
+
+    `asked` says whether there was any dropout: a model without it runs faster when no one watches its functions.
+    """
 
     def __init__(self, generator: torch.Generator | None = None, off: bool = False) -> None:
         super().__init__()
-        self.generator, self.off = generator, off
+        self.generator, self.off, self.asked = generator, off, False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -51,7 +54,10 @@ class KeyedMasks(TorchFunctionMode):
     def _dropout(
         self, by_channel: bool, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
     ) -> Tensor:
-        if not training or p == 0.0 or self.off:
+        if not training or p == 0.0:
+            return input
+        self.asked = True
+        if self.off:
             return input
         if self.generator is None:
             raise BadValue(

@@ -7,6 +7,7 @@ gradient. The loop is the definition: each record alone, by autograd. The other 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,7 +77,7 @@ class Problem:
     module: nn.Module
     layout: Layout
     loss: Loss
-    masks: KeyedMasks = field(default_factory=KeyedMasks)
+    masks: KeyedMasks | nullcontext[None] = field(default_factory=nullcontext)
     layers: dict[nn.Module, Ruled] | None = None
 
     @staticmethod
@@ -162,18 +163,20 @@ def _one_pass(problem: Problem, row: Tensor, x: Tensor, y: Tensor, formats: dict
 
     def enter(layer: nn.Module, inputs: tuple[Any, ...]) -> None:
         # Hidden from autograd here: a parameter that autograd still reaches has a use that no rule sees.
-        for _, parameter in layers[layer].trained.values():
-            parameter.requires_grad_(False)
+        with torch._C.DisableTorchFunction():  # what is done here is not for the masks to see, and faster unseen
+            for _, parameter in layers[layer].trained.values():
+                parameter.requires_grad_(False)
 
     def leave(layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
-        for _, parameter in layers[layer].trained.values():
-            parameter.requires_grad_(True)
-        dimensions = layers[layer].rule.dimensions
-        if len(inputs) != 1 or len(inputs[0]) != len(x) or (dimensions and dimensions != inputs[0].dim()):
-            raise NoRule
-        tape.calls.append((layer, inputs[0].detach(), inputs[0]._version))
-        kept: Tensor = _Keep.apply(output, tape.token, tape, layer)  # type: ignore[no-untyped-call]
-        return kept
+        with torch._C.DisableTorchFunction():
+            for _, parameter in layers[layer].trained.values():
+                parameter.requires_grad_(True)
+            dimensions = layers[layer].rule.dimensions
+            if len(inputs) != 1 or len(inputs[0]) != len(x) or (dimensions and dimensions != inputs[0].dim()):
+                raise NoRule
+            tape.calls.append((layer, inputs[0].detach(), inputs[0]._version))
+            kept: Tensor = _Keep.apply(output, tape.token, tape, layer)  # type: ignore[no-untyped-call]
+            return kept
 
     handles = [layer.register_forward_pre_hook(enter) for layer in layers]
     handles += [layer.register_forward_hook(leave) for layer in layers]

@@ -1,0 +1,56 @@
+"""From a budget to a model: plan, calibrate, train, read the guarantee."""
+
+from dataclasses import replace
+
+from sfumato import Key, calibrate, classification, evaluate, load_data, simulate
+from sfumato.account.plan import Question, solve
+from sfumato.data import build_population
+from sfumato.errors import BudgetExceeded
+from sfumato.models import build
+from sfumato.recipes.dp_fedavg import dp_fedavg
+
+CLIENTS, ROUNDS, EPSILON, DELTA = 200, 15, 3.0, 1e-3
+
+
+def main() -> None:
+    # How much noise does the budget ask for, and what would the signal be? No data are needed for that.
+    plan = solve(Question(None, "poisson:0.25", ROUNDS, EPSILON, DELTA, clients=CLIENTS, dimension=650))
+    print(f"planned: noise {plan.setting.noise.multiplier:.4f} times the clip norm, signal {plan.signal_to_noise:.2f}")
+
+    # The same through a Round: the derivation itself is calibrated, so what is found is what is proven.
+    round = dp_fedavg(CLIENTS, sample="poisson:0.25", clip=1.0, lr=0.5, epochs=5)
+    round = calibrate(round, epsilon=EPSILON, delta=DELTA, rounds=ROUNDS, population=CLIENTS)
+    print(f"calibrated: {round.server[0]}")
+
+    digits = load_data("digits")
+    population = build_population(digits, CLIENTS, "iid", Key.from_seed(0), records_per_client=7)
+    model = build("logistic", digits.input_shape, digits.classes, Key.from_seed(0))
+    objective = classification(digits.classes)
+    run = simulate(round, population, model, objective, rounds=ROUNDS, budget=(EPSILON, DELTA))
+    for progress in run:
+        pass
+    accuracy = evaluate(progress.module, digits.test.records, objective)["accuracy"]
+    print(f"accuracy {accuracy:.3f} on public test data after {progress.round} rounds")
+    print(progress.guarantee(DELTA))
+
+    # Twice the rounds with the same noise do not fit: the run stops before the round that would pass the budget.
+    longer = simulate(round, population, model, objective, rounds=2 * ROUNDS, budget=(EPSILON, DELTA))
+    try:
+        for progress in longer:
+            pass
+    except BudgetExceeded as stop:
+        print(f"stopped: {stop}")
+
+    # Another relation is another sensitivity, and another noise for the same epsilon.
+    swapped = calibrate(
+        replace(round, sample=replace(round.sample, relation="replace")),
+        epsilon=EPSILON,
+        delta=DELTA,
+        rounds=ROUNDS,
+        population=CLIENTS,
+    )
+    print(f"under replace: {swapped.server[0]}")
+
+
+if __name__ == "__main__":
+    main()

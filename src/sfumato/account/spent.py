@@ -1,0 +1,55 @@
+"""What a list of reservations adds up to: a pure function, for each unit and each view."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sfumato.account.event import Event, Relation, Repeated, Unit, compose, from_json, under_replace
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What happened to one unit, under its relation, in each view; None: nothing is proven there."""
+
+    relation: Relation
+    world: Event
+    server: Event | None
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dictionary."""
+        server = None if self.server is None else self.server.to_json()
+        return {"relation": str(self.relation), "world": self.world.to_json(), "server": server}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Cost:
+        """What `to_json` wrote."""
+        server = None if value["server"] is None else from_json(value["server"])
+        return Cost(Relation(value["relation"]), from_json(value["world"]), server)
+
+    def under_replace(self) -> Cost:
+        """The same for a unit whose data are swapped."""
+        if self.relation is Relation.REPLACE:
+            return self
+        server = None if self.server is None else under_replace(self.server)
+        return Cost(Relation.REPLACE, under_replace(self.world), server)
+
+
+def total(costs: Iterable[tuple[Mapping[Unit, Cost], int]], unit: Unit) -> Cost | None:
+    """Everything that happened to one unit, from costs and how often each occurred; None if some of it is not proven.
+
+    Where relations differ, all are stated under replace, which every one of them has; they do not add up otherwise.
+    """
+    found = [(entry.get(unit), times) for entry, times in costs]
+    known = [(cost, times) for cost, times in found if cost is not None]
+    if not known or len(known) < len(found):
+        return None
+    if len({cost.relation for cost, _ in known}) > 1:
+        known = [(cost.under_replace(), times) for cost, times in known]
+    world = compose(*(Repeated(cost.world, times) for cost, times in known))
+    servers = [(cost.server, times) for cost, times in known]
+    server = None
+    if all(event is not None for event, _ in servers):
+        server = compose(*(Repeated(event, times) for event, times in servers if event is not None))
+    return Cost(known[0][0].relation, world, server)
