@@ -238,10 +238,11 @@ def summary(found: list[dict[str, float]], threads: int, busy: bool) -> dict[str
 def page(result: dict[str, Any]) -> str:
     """The result as a page of Markdown."""
     setting = ", ".join(f"{name} {value}" for name, value in result["setting"].items())
+    command = "python benchmarks/per_record.py" + (" --busy" if result["setting"]["clock"] != "wall" else "")
     lines = [
         "# Per-record clipping",
         "",
-        f"From `python benchmarks/per_record.py`; {setting}. cnn-emnist: batch 32; cnn-mnist: batch 16, 20 clients.",
+        f"From `{command}`; {setting}. cnn-emnist: batch 32; cnn-mnist: batch 16, 20 clients.",
         "Private steps include noise (torch's generator, where not said otherwise) and the update.",
         "",
         "| contender | records per second |",

@@ -3,14 +3,13 @@
 from importlib.metadata import version
 
 import torch
+from benchmarks.workload import Laps, Order
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg
 from flwr.simulation import run_simulation
 from torch.nn import functional as F
-
-from benchmarks.workload import Laps, Order
 
 order = Order.read()
 work = order.workload

@@ -3,6 +3,7 @@
 from importlib.metadata import version
 
 import torch
+from benchmarks.workload import Laps, Order
 from pfl.aggregate.simulate import SimulatedBackend
 from pfl.algorithm.base import NNAlgorithmParams
 from pfl.algorithm.federated_averaging import FederatedAveraging
@@ -17,8 +18,6 @@ from pfl.privacy.gaussian_mechanism import GaussianMechanism
 from pfl.privacy.privacy_mechanism import CentrallyAppliedPrivacyMechanism
 from torch import nn
 from torch.nn import functional as F
-
-from benchmarks.workload import Laps, Order
 
 
 class Model(nn.Module):

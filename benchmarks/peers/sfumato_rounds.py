@@ -1,9 +1,9 @@
 """Time rounds of this project; run by `benchmarks.engine`."""
 
 import torch
+from benchmarks.workload import Order
 
 import sfumato as sf
-from benchmarks.workload import Order
 
 
 def main() -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sfumato.errors import UnsoundRound as UnsoundRound
     from sfumato.guarantee import Guarantee as Guarantee
     from sfumato.key import Key as Key
+    from sfumato.local.dp_sgd import DpSgd as DpSgd
     from sfumato.local.sgd import Sgd as Sgd
     from sfumato.noise import AddNoise as AddNoise
     from sfumato.noise import Gaussian as Gaussian
@@ -37,9 +38,10 @@ if TYPE_CHECKING:
     from sfumato.objective import multi_label as multi_label
     from sfumato.objective import next_character as next_character
     from sfumato.objective import regression as regression
-    from sfumato.optimizer import ServerAdam as ServerAdam
-    from sfumato.optimizer import ServerMomentum as ServerMomentum
-    from sfumato.optimizer import ServerSgd as ServerSgd
+    from sfumato.optimizer import Adam as Adam
+    from sfumato.optimizer import GradientDescent as GradientDescent
+    from sfumato.optimizer import Momentum as Momentum
+    from sfumato.personal import HelperBlend as HelperBlend
     from sfumato.round import Round as Round
     from sfumato.round import Unproven as Unproven
     from sfumato.run import load as load
@@ -63,10 +65,12 @@ _HOMES = {
     "errors": "SfumatoError UnsoundRound",
     "guarantee": "Guarantee",
     "key": "Key",
+    "local.dp_sgd": "DpSgd",
     "local.sgd": "Sgd",
     "noise": "AddNoise Gaussian",
     "objective": "Objective classification evaluate multi_label next_character regression",
-    "optimizer": "ServerAdam ServerMomentum ServerSgd",
+    "optimizer": "Adam Momentum GradientDescent",
+    "personal": "HelperBlend",
     "round": "Round Unproven",
     "run": "load",
     "sample": "Everyone FixedSize Poisson",

@@ -51,6 +51,8 @@ class Claim:
     stddev: float | None = None
     noise_sensitivity: float | None = None
     assumptions: tuple[str, ...] = ()
+    remembers: bool = False  # clients keep something between rounds
+    local_paid: bool = False  # what local training gives is private already
 
     @property
     def paid(self) -> bool:

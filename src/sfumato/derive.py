@@ -55,6 +55,8 @@ def pieces(round: Round) -> Iterator[tuple[str, Any]]:
     for piece in round.server:
         yield "server", piece
     yield "optimizer", round.optimizer
+    if round.personal is not None:
+        yield "personal", round.personal
 
 
 def derive(round: Round, population: int, dimension: int) -> Derivation:
@@ -77,7 +79,7 @@ def derive(round: Round, population: int, dimension: int) -> Derivation:
 
 def _walk(round: Round, unit: Unit, population: int, dimension: int) -> UnitDerivation:
     relation = round.sample.relation if unit is Unit.CLIENT else Relation.REPLACE
-    claim = Claim(unit, relation, population, dimension)
+    claim = Claim(unit, relation, population, dimension, remembers=round.personal is not None)
     steps: list[Step] = []
     before: list[Claim] = []
     try:
@@ -100,7 +102,7 @@ def _walk(round: Round, unit: Unit, population: int, dimension: int) -> UnitDeri
         raise UnsoundRound(refusal.reason, refusal.fix, so_far) from None
     return UnitDerivation(
         unit,
-        relation,
+        claim.relation,
         claim.world,
         claim.server,
         claim.stddev,

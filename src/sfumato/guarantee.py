@@ -47,7 +47,7 @@ def rounded_up(number: float, digits: int) -> str:
     ('0.00295', '2')
     """
     context = Context(prec=digits, rounding=ROUND_CEILING)
-    return f"{float(context.create_decimal_from_float(number)):.{digits}g}"
+    return f"{float(context.create_decimal(repr(number))):.{digits}g}"
 
 
 def check_delta(delta: float) -> float:

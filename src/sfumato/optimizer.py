@@ -1,4 +1,7 @@
-"""Server optimizers: from parameters, state and the aggregated update to new parameters. Free after payment."""
+"""Optimizers: from parameters, state and an update to new parameters. Free on anything that is paid for.
+
+The server steps along the aggregate; private local training steps along the negative noisy gradient.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,13 @@ def _positive(name: str, lr: float) -> None:
 
 
 @dataclass(frozen=True)
-class ServerSgd:
+class GradientDescent:
     """params + lr * update."""
 
     lr: float = 1.0
 
     def __post_init__(self) -> None:
-        _positive("ServerSgd", self.lr)
+        _positive("GradientDescent", self.lr)
 
     def start(self, params: Row) -> State:
         """No state."""
@@ -42,16 +45,16 @@ class ServerSgd:
 
 
 @dataclass(frozen=True)
-class ServerMomentum:
+class Momentum:
     """velocity = momentum * velocity + update; params + lr * velocity (FedAvgM, Hsu et al. 2019)."""
 
     lr: float = 1.0
     momentum: float = 0.9
 
     def __post_init__(self) -> None:
-        _positive("ServerMomentum", self.lr)
+        _positive("Momentum", self.lr)
         if not 0.0 <= self.momentum < 1.0:
-            raise BadValue(f"ServerMomentum(momentum={self.momentum}): at least 0 and below 1.")
+            raise BadValue(f"Momentum(momentum={self.momentum}): at least 0 and below 1.")
 
     def start(self, params: Row) -> State:
         """A velocity of zero."""
@@ -68,7 +71,7 @@ class ServerMomentum:
 
 
 @dataclass(frozen=True)
-class ServerAdam:
+class Adam:
     """Adam on the update (FedAdam, Reddi et al. 2021), with bias correction as in Kingma and Ba."""
 
     lr: float = 0.01
@@ -77,7 +80,7 @@ class ServerAdam:
     epsilon: float = 1e-3
 
     def __post_init__(self) -> None:
-        _positive("ServerAdam", self.lr)
+        _positive("Adam", self.lr)
         if not (0.0 <= self.beta1 < 1.0 and 0.0 <= self.beta2 < 1.0 and self.epsilon > 0.0):
             raise BadValue(f"{self}: both betas are at least 0 and below 1, and epsilon is positive.")
 
@@ -104,13 +107,13 @@ class ServerAdam:
         return claim
 
 
-def server_optimizer_named(name: str, lr: float) -> ServerSgd | ServerMomentum | ServerAdam:
+def optimizer_named(name: str, lr: float) -> GradientDescent | Momentum | Adam:
     """The optimizer of that name: sgd, momentum or adam."""
-    known: dict[str, type[ServerSgd | ServerMomentum | ServerAdam]] = {
-        "sgd": ServerSgd,
-        "momentum": ServerMomentum,
-        "adam": ServerAdam,
+    known: dict[str, type[GradientDescent | Momentum | Adam]] = {
+        "sgd": GradientDescent,
+        "momentum": Momentum,
+        "adam": Adam,
     }
     if name not in known:
-        raise BadValue(f"server_optimizer={name!r}: there is no such optimizer. {nearest(name, known)}")
+        raise BadValue(f"optimizer={name!r}: there is no such optimizer. {nearest(name, known)}")
     return known[name](lr=lr)

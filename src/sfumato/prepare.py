@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,13 +16,13 @@ from sfumato.calibration import calibrate
 from sfumato.data.load import NAMES, build_population
 from sfumato.data.load import load as load_data
 from sfumato.data.population import Population, PublicData
-from sfumato.errors import BadValue, DataError
+from sfumato.errors import BadValue, DataError, SfumatoError, nearest
 from sfumato.guarantee import check_delta
-from sfumato.imports import import_path
+from sfumato.imports import import_path, is_import_path
 from sfumato.key import Key
 from sfumato.models import build as build_model
 from sfumato.objective import Objective, classification, multi_label, regression
-from sfumato.request import Request
+from sfumato.request import DataRequest, Request
 from sfumato.round import Round
 
 
@@ -50,17 +52,33 @@ def prepare(request: Request) -> Prepared:
 
 def model_of(request: Request, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
     """The model before training; its weights come from a public seed."""
-    return build_model(request.model.name, input_shape, outputs, Key.from_seed(request.model.seed).child("model"))
+    key = Key.from_seed(request.model.seed).child("model")
+    with _naming(f"the model {request.model.name!r}"):
+        return build_model(request.model.name, input_shape, outputs, key)
+
+
+@contextmanager
+def _naming(what: str) -> Iterator[None]:
+    """What a user's own code raises becomes a sentence that says whose code it was."""
+    try:
+        yield
+    except SfumatoError:
+        raise
+    except Exception as error:
+        raise BadValue(f"{what} failed: {type(error).__name__}: {error}. Mend the function, and try again.") from error
 
 
 def _round(request: Request) -> Round:
     clients = request.data.clients
-    options = dict(request.options)
+    options = _typed(request)
     round = recipes.build(request.recipe, clients, options)
     if request.unproven and not round.unproven:
         round = replace(round, unproven=True)
     if request.epsilon is not None and round.nonprivate:
-        raise BadValue(f"the recipe {request.recipe!r} hides nothing, so no epsilon can be asked of it. Use dp-fedavg.")
+        raise BadValue(
+            f"the recipe {request.recipe!r} hides nothing, so no epsilon can be asked of it. Leave --epsilon "
+            "out (--set epsilon=none takes it out of a config), or use dp-fedavg."
+        )
     if request.epsilon is not None and "noise_multiplier" not in options:
         round = calibrate(
             round, epsilon=request.epsilon, delta=request.chosen_delta, rounds=request.rounds, population=clients
@@ -68,24 +86,27 @@ def _round(request: Request) -> Round:
     return round
 
 
+def _typed(request: Request) -> dict[str, Any]:
+    """The recipe's options; a file may hold anything, so their types are checked."""
+    known = recipes.find(request.recipe).options
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    for name, value in request.options.items():
+        wanted = known[name].annotation if name in known else type(value)
+        fits = isinstance(value, int | float if wanted is float else wanted)
+        if not fits or isinstance(value, bool) is not (wanted is bool):
+            raise BadValue(f"options.{name}={value!r}: {words.get(wanted, wanted)} is needed.")
+    return dict(request.options)
+
+
 def _data(request: Request) -> tuple[Population, PublicData | None, int]:
     data = request.data
-    if data.name in NAMES or (":" not in data.name and not Path(data.name).is_dir()):
-        dataset = load_data(data.name, data.folder or None)
-        key = Key.from_seed(data.split_seed).child("split")
-        population = build_population(
-            dataset, data.clients, data.split, key, data.records_per_client or None, data.test_fraction
-        )
-        return population, dataset.test, data.outputs or dataset.classes
-    test = None
-    if Path(data.name).is_dir():
-        population = Population.from_folder(data.name)
+    if not is_own_data(data.name):
+        return _named_data(data)
+    if is_import_path(data.name):
+        with _naming(f"the data {data.name!r}"):
+            population, test = _imported_data(data)
     else:
-        found = import_path(data.name)
-        found = found() if callable(found) and not isinstance(found, Population) and _no_arguments(found) else found
-        if isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], PublicData):
-            found, test = found
-        population = found if isinstance(found, Population) else Population.from_import(data.name, data.clients)
+        population, test = Population.from_folder(data.name), None
     if population.size < data.clients:
         raise BadValue(
             f"clients={data.clients}, but {data.name!r} has {population.size}. Declare at most what is there."
@@ -97,8 +118,33 @@ def _data(request: Request) -> tuple[Population, PublicData | None, int]:
     return replace(population, size=data.clients), test, data.outputs
 
 
-def _no_arguments(function: Any) -> bool:
-    return not inspect.signature(function).parameters
+def is_own_data(name: str) -> bool:
+    """Whether a data set's name is a user's folder or function."""
+    return name not in NAMES and (is_import_path(name) or "/" in name or Path(name).is_dir())
+
+
+def _named_data(data: DataRequest) -> tuple[Population, PublicData | None, int]:
+    dataset = load_data(data.name, data.folder or None)
+    if data.task == "classification" and 0 < data.outputs < dataset.classes:
+        raise BadValue(f"outputs={data.outputs}: {data.name} has {dataset.classes} classes. Leave --outputs out.")
+    key = Key.from_seed(data.split_seed).child("split")
+    share = data.records_per_client or None
+    population = build_population(dataset, data.clients, data.split, key, share, data.test_fraction)
+    return population, dataset.test, data.outputs or dataset.classes
+
+
+def _imported_data(data: DataRequest) -> tuple[Population, PublicData | None]:
+    """What `module:name` names or returns: clients, or a pair of clients and public test data."""
+    found, test = import_path(data.name), None
+    if callable(found) and not isinstance(found, Population) and not inspect.signature(found).parameters:
+        found = found()
+    if isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], PublicData):
+        found, test = found
+    if isinstance(found, Population):
+        return found, test
+    if isinstance(found, list | tuple):
+        return Population.from_list(found, name=data.name), test
+    return Population.from_import(data.name, data.clients), test
 
 
 def _objective(task: str, outputs: int) -> Objective:
@@ -106,7 +152,7 @@ def _objective(task: str, outputs: int) -> Objective:
     if task == "regression":
         return regression()
     if task not in known:
-        raise BadValue(f"task={task!r}: use classification, multi-label or regression.")
+        raise BadValue(f"task={task!r}: there is no such task. {nearest(task, [*known, 'regression'])}")
     return known[task](outputs)
 
 

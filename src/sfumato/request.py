@@ -66,7 +66,10 @@ class Request:
         if self.epsilon is not None and not self.epsilon > 0:
             raise BadValue(f"epsilon={self.epsilon}: a budget is positive, e.g. 2.0.")
         if self.epsilon is not None and self.unproven:
-            raise BadValue("epsilon and unproven exclude each other: what is not proven has no epsilon to hold to.")
+            raise BadValue(
+                "epsilon and unproven exclude each other: what is not proven has no epsilon to hold to. "
+                "Leave one of them out, or take a config's epsilon away with --set epsilon=none."
+            )
 
     @property
     def chosen_delta(self) -> float:
@@ -91,7 +94,7 @@ class Request:
         try:
             found = tomllib.loads(path.read_text())
         except OSError as error:
-            raise DataError(f"{path} cannot be read: {error.strerror}. Give the path of a run.toml.") from None
+            raise DataError(f"{path} cannot be read: {error.strerror}. Give the run.toml that a run wrote.") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise BadValue(f"{path} is not TOML: {error}.") from None
         if found.pop("schema", SCHEMA) != SCHEMA:
@@ -160,14 +163,15 @@ def _flat(tables: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _typed(key: str, wanted: str, value: Any) -> Any:
-    if value is None and "None" in wanted:
+    if "None" in wanted and (value is None or value == "none"):
         return None
     if wanted.startswith("float") and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     for name, kind in (("int", int), ("bool", bool), ("str", str)):
         if wanted.startswith(name) and type(value) is kind:
             return value
-    raise BadValue(f"{key}={value!r}: {wanted.split(' ')[0]} is needed.")
+    words = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text in quotes"}
+    raise BadValue(f"{key}={value!r}: {words[wanted.partition(' ')[0]]} is needed.")
 
 
 def _toml(value: Any) -> str:

@@ -14,7 +14,7 @@ from sfumato.context import Context
 from sfumato.derive import Derivation, derive, pieces
 from sfumato.errors import UnsoundRound
 from sfumato.key import Key
-from sfumato.optimizer import ServerSgd, State
+from sfumato.optimizer import GradientDescent, State
 from sfumato.server import Plain
 
 # Any numbers would do: what is refused at these is refused everywhere.
@@ -82,11 +82,12 @@ class Unproven:
 
 @dataclass(frozen=True)
 class Round:
-    """One round: sample, local, client, channel, aggregate, server, optimizer.
+    """One round: sample, local, client, channel, aggregate, server, optimizer, personal.
 
     `unit` says whose data must be hidden: a round that cannot prove that is refused, and what is proven for the other unit
-    is reported beside it. `derive(population=, dimension=)` gives the event of a round for each unit and each view. `nonprivate=True` is the
-    explicit baseline; `unproven=True` (or the paper's claim) trains what could not be proven, and prints no epsilon.
+    is reported beside it. `derive(population=, dimension=)` gives the event of a round for each unit and each view.
+    `nonprivate=True` is the explicit baseline; `unproven=True` (or the paper's claim) trains what could not be proven, and
+    prints no epsilon.
     """
 
     sample: Sampler
@@ -95,7 +96,8 @@ class Round:
     client: tuple[Any, ...] = ()  # RowPiece each; what states nothing is refused with its reason
     server: tuple[Any, ...] = ()
     channel: Stating = field(default_factory=Plain)
-    optimizer: Optimizer = field(default_factory=ServerSgd)
+    optimizer: Optimizer = field(default_factory=GradientDescent)
+    personal: Any = None
     unit: Unit = Unit.CLIENT
     unproven: bool | Unproven = False
     nonprivate: bool = False

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import platform
+import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -17,9 +21,9 @@ from torch import nn
 from sfumato.account import accountant
 from sfumato.account.event import NonPrivate, Repeated, Unit
 from sfumato.client import Clip
-from sfumato.engine.checkpoint import Checkpoint, write_atomically
+from sfumato.engine.checkpoint import Checkpoint, make_folder, write_atomically
 from sfumato.engine.simulate import Progress, Simulation, simulate
-from sfumato.errors import BudgetExceeded, DataError
+from sfumato.errors import BadValue, BudgetExceeded, DataError
 from sfumato.guarantee import Guarantee
 from sfumato.noise import AddNoise
 from sfumato.objective import evaluate
@@ -38,7 +42,7 @@ class Line:
     round: int
     epsilon: float | None
     accuracy: float | None
-    metrics: dict[str, float]
+    metrics: dict[str, float | None]
     seconds: float
 
     def to_json(self) -> str:
@@ -53,23 +57,26 @@ class Run:
         request = prepared.request
         self.prepared, self.folder = prepared, folder
         self.delta = request.chosen_delta
-        self.simulation: Simulation = simulate(
-            prepared.round,
-            prepared.population,
-            prepared.module,
-            prepared.objective,
-            rounds=request.rounds,
-            seed=request.seed,
-            folder=folder,
-            resume=resume,
-            budget=None if request.epsilon is None else (request.epsilon, self.delta),
-            device=request.device,
-            diagnostics=request.diagnostics,
-            description=request.to_toml(),
-            shared_ledger=request.ledger or None,
-            force_ledger=request.force_ledger,
-        )
-        self.lines = _read_lines(folder) if resume else []
+        with nullcontext() if resume else _new(folder):
+            if not resume:  # before all else, so that a run can be resumed wherever it is killed
+                write_atomically(folder / "run.toml", request.to_toml())
+            self.simulation: Simulation = simulate(
+                prepared.round,
+                prepared.population,
+                prepared.module,
+                prepared.objective,
+                rounds=request.rounds,
+                seed=request.seed,
+                folder=folder,
+                resume=resume,
+                budget=None if request.epsilon is None else (request.epsilon, self.delta),
+                device=request.device,
+                diagnostics=request.diagnostics,
+                description=request.to_toml(),
+                shared_ledger=request.ledger or None,
+                force_ledger=request.force_ledger,
+            )
+        self.lines = _read_lines(folder, self.simulation.start.round) if resume else []
         self._epsilons = self._epsilon_table()
         self.seconds = sum(line.seconds for line in self.lines)
         write_atomically(folder / "run.toml", request.to_toml(self.resolved()))
@@ -95,13 +102,16 @@ class Run:
         world = self.simulation.derivation.primary.world
         rounds = self.prepared.request.rounds
         if isinstance(world, NonPrivate):
-            return dict.fromkeys(range(1, rounds + 1))
-        shown = sorted({*range(1, rounds + 1, self.prepared.request.evaluate_every), rounds})
+            return {}
+        every = self.prepared.request.evaluate_every
+        shown = sorted({*range(every, rounds + 1, every), rounds})
         found = accountant("auto").epsilons(world, shown, self.delta)
         return dict(zip(shown, found, strict=True))
 
     def epsilon(self, progress: Progress) -> float | None:
         """What the ledger says; the table serves while every round was reserved once."""
+        if isinstance(self.simulation.derivation.primary.world, NonPrivate):
+            return None
         if self.simulation.ledger.count == progress.round and progress.round in self._epsilons:
             return self._epsilons[progress.round]
         return progress.epsilon(self.delta)
@@ -131,17 +141,24 @@ class Run:
     def _line(self, progress: Progress) -> Line:
         request = self.prepared.request
         due = progress.round % request.evaluate_every == 0 or progress.round == request.rounds
-        metrics: dict[str, float] = {}
-        if due and self.prepared.test is not None:
-            metrics = evaluate(progress.module, self.prepared.test.records, self.prepared.objective)
+        metrics = self._measured(progress.module) if due else {}
         epsilon = self.epsilon(progress) if due else None
         line = Line(progress.round, epsilon, metrics.get(self.prepared.objective.primary), metrics, progress.seconds)
         self.lines.append(line)
         with (self.folder / "metrics.jsonl").open("a") as file:
             file.write(line.to_json() + "\n")
+            file.flush()
+            os.fsync(file.fileno())
         if progress.diagnostics is not None:
             _write_diagnostics(self.folder, progress)
         return line
+
+    def _measured(self, module: nn.Module) -> dict[str, float | None]:
+        """Metrics on the public test data; None where a number is not finite, which JSON cannot say."""
+        if self.prepared.test is None:
+            return {}
+        found = evaluate(module, self.prepared.test.records, self.prepared.objective)
+        return {name: value if math.isfinite(value) else None for name, value in found.items()}
 
     def guarantee(self, unit: Unit | None = None, server: bool = False) -> Guarantee:
         """What was spent, as a sentence."""
@@ -153,15 +170,17 @@ class Run:
         assert last is not None, "a run in a folder has a checkpoint"
         module = self.prepared.module
         self.simulation.job.slots.layout.write(last.params, module)
-        state = {name: value.contiguous() for name, value in module.state_dict().items()}
+        state = {name: value.detach().clone().contiguous() for name, value in module.state_dict().items()}
         write_atomically(self.folder / "params.safetensors", save(state))
-        write_atomically(self.folder / "run.json", json.dumps(self.summary(last.round, stopped), indent=2) + "\n")
+        evaluated = bool(self.lines) and bool(self.lines[-1].metrics)
+        metrics = self.lines[-1].metrics if evaluated else self._measured(module)
+        summary = self.summary(last.round, stopped, metrics)
+        write_atomically(self.folder / "run.json", json.dumps(summary, indent=2) + "\n")
 
-    def summary(self, rounds: int, stopped: str) -> dict[str, Any]:
+    def summary(self, rounds: int, stopped: str, metrics: dict[str, float | None]) -> dict[str, Any]:
         """run.json."""
         request, proof, round = self.prepared.request, self.simulation.derivation.primary, self.prepared.round
         world, server = self.guarantee(), self.guarantee(server=True)
-        last = self.lines[-1] if self.lines else None
         return {
             "schema": SCHEMA,
             "recipe": request.recipe,
@@ -181,8 +200,8 @@ class Run:
             "stddev": proof.stddev,
             "sensitivity": proof.sensitivity,
             "clip": _clip(round),
-            "accuracy": last.accuracy if last else None,
-            "metrics": last.metrics if last else {},
+            "accuracy": metrics.get(self.prepared.objective.primary),
+            "metrics": metrics,
             "guarantee": str(world),
             "guarantee_server": str(server),
             "guarantees": {str(unit): str(self.guarantee(unit)) for unit in Unit},
@@ -215,17 +234,41 @@ class Run:
         return {"claimed_epsilon": claimed, "paper": claim.paper, "step": step}
 
 
-def _read_lines(folder: Path) -> list[Line]:
-    """The whole lines of metrics.jsonl that a checkpoint stands behind; a torn last line is dropped from the file."""
+@contextmanager
+def _new(folder: Path) -> Iterator[None]:
+    """A new run gets a folder of its own, and a run that is refused leaves none behind."""
+    make_folder(folder.parent)
+    try:
+        folder.mkdir()
+        made = True
+    except FileExistsError:
+        made = False
+    if not made and (not folder.is_dir() or any(folder.iterdir())):
+        raise BadValue(f"{folder} is there already, and is never overwritten. Give another folder, or resume the run.")
+    try:
+        yield
+    except Exception:  # after Ctrl-C it stays, and the run can be resumed
+        if made:  # by nobody else
+            shutil.rmtree(folder)
+        else:
+            (folder / "run.toml").unlink(missing_ok=True)
+        raise
+
+
+def _read_lines(folder: Path, round: int) -> list[Line]:
+    """The whole lines of metrics.jsonl up to the checkpoint's round; a torn last line is dropped from the file."""
     path = folder / "metrics.jsonl"
     if not path.exists():
         return []
     lines = []
     for text in path.read_text().splitlines():
         try:
-            lines.append(Line(**json.loads(text)))
+            line = Line(**json.loads(text))
         except (json.JSONDecodeError, TypeError):
             break
+        if line.round > round:
+            break
+        lines.append(line)
     write_atomically(path, "".join(line.to_json() + "\n" for line in lines))
     return lines
 
@@ -253,7 +296,10 @@ def load(folder: str | Path) -> nn.Module:
     folder = Path(folder)
     summary = read_summary(folder)
     module = model_of(Request.from_toml(folder / "run.toml"), tuple(summary["input_shape"]), summary["outputs"])
-    module.load_state_dict(load_file(folder / "params.safetensors"))
+    try:
+        module.load_state_dict(load_file(folder / "params.safetensors"))
+    except Exception as error:
+        raise DataError(f"{folder}/params.safetensors does not fit the model of the run: {error}") from error
     module.guarantee = summary["guarantee"]
     module.run = summary  # type: ignore[assignment]
     return module.eval()
@@ -265,7 +311,10 @@ def read_summary(folder: Path) -> dict[str, Any]:
     if not path.exists():
         hint = f" It was not finished: sfumato train --resume {folder}" if (folder / "run.toml").exists() else ""
         raise DataError(f"{folder} holds no finished run.{hint}")
-    found: dict[str, Any] = json.loads(path.read_text())
-    if found.get("schema") != SCHEMA:
-        raise DataError(f"{path} was written by another version of Sfumato (schema {found.get('schema')}).")
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
+    except ValueError:
+        raise DataError(f"{path} is not JSON, so the run cannot be read. Restore the file, or train again.") from None
+    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+        raise DataError(f"{path} was written by another version of Sfumato ; its schema is not {SCHEMA}.")
     return found

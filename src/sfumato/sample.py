@@ -152,6 +152,8 @@ class FixedSize:
                 "attained, which is worse than what sampling usually gives.",
                 "use relation='replace' or relation='add_remove'.",
             )
+        if claim.remembers:  # the proof of amplification needs that nothing but the data decides a row
+            return self.observed(event, claim)
         relation = Relation.REPLACE if claim.unit is Unit.RECORD else claim.relation
         return FixedSizeSampled(self.rate(claim), event, relation)
 

@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from sfumato import (
+    Adam,
     AddNoise,
     Clip,
     Everyone,
@@ -20,6 +21,7 @@ from sfumato import (
     Gaussian,
     Key,
     Mean,
+    Momentum,
     Objective,
     Plan,
     Poisson,
@@ -29,8 +31,6 @@ from sfumato import (
     RealisedMean,
     Records,
     Round,
-    ServerAdam,
-    ServerMomentum,
     SfumatoError,
     Sgd,
     UnsoundRound,
@@ -167,7 +167,7 @@ def test_the_noise_is_that_of_the_derivation() -> None:
     assert float(moved.std()) == pytest.approx(1.5, rel=0.02)
 
 
-@pytest.mark.parametrize("optimizer", [ServerMomentum(lr=0.5), ServerAdam(lr=0.1)], ids=["momentum", "adam"])
+@pytest.mark.parametrize("optimizer", [Momentum(lr=0.5), Adam(lr=0.1)], ids=["momentum", "adam"])
 def test_resume_goes_on_to_the_same_result(tmp_path: Path, optimizer: Any) -> None:
     round = dp_round(optimizer=optimizer)
     whole = run(round, rounds=6, folder=tmp_path / "whole").params

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import sfumato
 from sfumato import (
+    Adam,
     AddNoise,
     Clip,
     Everyone,
@@ -18,7 +19,6 @@ from sfumato import (
     Poisson,
     PostProcess,
     Relation,
-    ServerAdam,
     WeightByExamples,
 )
 from sfumato.claim import text
@@ -103,7 +103,7 @@ def test_a_long_row_ends_just_inside_the_ball() -> None:
 @pytest.mark.parametrize(
     "piece",
     [Clip(0.3), WeightByExamples(cap=7), AddNoise(Gaussian(1.5)), Poisson(0.1, Relation.REPLACE), FixedSize(5), Everyone(),
-     Mean(5.0), ServerAdam(), dp_round()],
+     Mean(5.0), Adam(), dp_round()],
     ids=lambda piece: type(piece).__name__,
 )  # fmt: skip
 def test_the_text_of_a_piece_reads_back(piece: object) -> None:

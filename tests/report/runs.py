@@ -31,7 +31,7 @@ STEPS = (
     ("channel", "Plain()", "a message moves by at most 1"),
     ("aggregate", "Mean(over=50.0)", "the aggregate moves by at most 0.02"),
     ("server", "AddNoise(law=Gaussian(noise_multiplier=1.84))", "private: whatever follows is free"),
-    ("optimizer", "ServerSgd()", "private: whatever follows is free"),
+    ("optimizer", "GradientDescent()", "private: whatever follows is free"),
 )
 TOML = """schema = 1
 recipe = "dp-fedavg"

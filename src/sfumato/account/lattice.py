@@ -122,11 +122,13 @@ class Times:
     def transform(self, tilt: float, size: int) -> tuple[Complex, Array]:
         """The Fourier transform of the tilted law, and its error."""
         value, error = self.loss.transform(tilt, size)
-        with np.errstate(divide="ignore"):
-            size_of = np.log(np.abs(value))
-        above = np.exp(np.minimum((self.times - 1) * np.log(np.abs(value) + error), 0.0))
-        power = np.exp(self.times * size_of) * np.exp(1j * self.times * np.angle(value))
-        return power, self.times * (error + 8 * ROUNDING) * above
+        above = np.abs(value) + error
+        seen = above > math.exp(-60 / self.times)  # the power of the rest is below e^-60
+        power, bound = np.zeros_like(value), np.full(len(value), math.exp(-60))
+        power[seen] = np.exp(self.times * np.log(value[seen]))
+        grown = np.exp(np.minimum((self.times - 1) * np.log(above[seen]), 0.0))
+        bound[seen] = self.times * (error[seen] + 8 * ROUNDING) * grown
+        return power, bound
 
 
 @dataclass(frozen=True)

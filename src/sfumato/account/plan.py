@@ -115,10 +115,10 @@ def solve(question: Question) -> Plan:
             setting = _setting(question, size=_at_least_one(most, "even a cohort of one costs more"))
         case "clients":
             size = _size(question.sample or "") or 1
-            few = _largest(lambda many: cost(_setting(question, clients=many)) > target, LARGEST_POPULATION)
-            if few >= LARGEST_POPULATION:
+            more = _largest(lambda extra: cost(_setting(question, clients=size + extra)) > target, LARGEST_POPULATION)
+            if more >= LARGEST_POPULATION:
                 raise CannotAccount(f"plan: a billion clients are not enough for epsilon={target}. Add noise.")
-            setting = _setting(question, clients=max(few + 1, size))
+            setting = _setting(question, clients=size + more + 1)
         case _:
             setting = _setting(question)
     clients = setting.sample.population or question.clients

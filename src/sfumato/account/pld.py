@@ -1,4 +1,4 @@
-"""The privacy-loss accountant: proven, tight to about 1 part in 10,000, and fast.
+"""The privacy-loss accountant: proven, tight to a few parts in 10,000, and fast.
 
 The printed epsilon is an upper bound. Four things could spoil it, and each is paid for:
   grid        connect-the-dots only moves the loss up (`lattice.grid`); the step is chosen so that epsilon rises by less
@@ -31,9 +31,9 @@ from sfumato.account.pairs import Reversed
 from sfumato.account.structure import check_one_relation, costs_nothing, is_non_private
 from sfumato.account.tail import FAST_WINDOW, LARGEST_WINDOW, Tail, width
 
-PRECISION = 5e-5
+PRECISION = 1e-4
 ROUGH = 0.05
-_TILTS = 2.0 ** np.arange(-20.0, 40.0)
+_TILTS = 2.0 ** np.arange(-20.0, 41.0, 3.0)
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def _profile(event: Event, precision: float) -> tuple[Array, Array]:
 def _best_tilt(loss: Loss, bound: Callable[[Array, Array], Array]) -> tuple[float, float]:
     """The tilt (Renyi order minus one) with the smallest bound, and that bound."""
     tilts = _TILTS
-    for width in (0.75, 0.19, 0.0):
+    for width in (2.25, 0.6, 0.16, 0.0):
         values = bound(1 + tilts, loss.cumulants(tilts) / tilts)
         at = int(np.nanargmin(values))
         best = float(tilts[at]), float(values[at])
@@ -192,9 +192,9 @@ class _View:
 
     def loss(self, step: float = 0.0, spacing: float = ROUGH) -> Loss:
         """The loss on a grid, or with step 0 on its own cuts, for estimates."""
-        rare = (
-            math.floor((self.log_rare - math.log(_steps(self.event))) / 2) * 2 if math.isfinite(self.log_rare) else None
-        )
+        if math.isinf(self.log_rare):
+            return _loss(self.event, self.backward, None, step, spacing)
+        rare = 2 * math.floor(min(self.log_rare - math.log(_steps(self.event)), -8.0) / 2)  # rounded, to be cached
         return _loss(self.event, self.backward, rare, step, spacing)
 
 

@@ -64,9 +64,12 @@ class Tail:
         p, q = self.above[first:], self._discounted(first, self.losses[last])
         rise = np.exp(np.minimum(self.losses[first:] - self.losses[last], 300.0))
         at = int(np.nonzero(p - rise * q <= wanted)[0][0])
-        inside = (p[at] - wanted) / q[at] if q[at] > 0 else 0.0
         high = float(self.losses[first + at])
-        return min(high, float(self.losses[last]) + math.log(inside)) if inside > 0 and at > 0 else high
+        if at == 0:
+            return high
+        inside = (p[at] - wanted) / q[at] if q[at] > 0 else 0.0
+        exact = float(self.losses[last]) + math.log(inside) if inside > 0 else -math.inf
+        return min(high, max(exact, float(self.losses[first + at - 1])))
 
     def deltas(self, epsilons: Array) -> Array:
         """delta at each epsilon; all of them are at least `centre`, and at most 300 above it."""

@@ -6,6 +6,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from sfumato.guarantee import rounded_up
+
 if TYPE_CHECKING:
     from sfumato.run import Line, Run
 
@@ -21,9 +23,11 @@ def follow(run: Run, *, quiet: bool) -> None:
         _lines(run)
 
 
-def _words(line: Line) -> str:
-    accuracy = "" if line.accuracy is None else f"  accuracy {line.accuracy:.4f}"
-    return accuracy + ("" if line.epsilon is None else f"  epsilon {line.epsilon:.4g}")
+def _words(run: Run, line: Line) -> str:
+    name = run.prepared.objective.primary
+    accuracy = "" if line.accuracy is None else f"{name} {line.accuracy:.4f}"
+    epsilon = "" if line.epsilon is None else f"epsilon {rounded_up(line.epsilon, 4)}"
+    return "  ".join(word for word in (accuracy, epsilon) if word)
 
 
 def _bar(run: Run) -> None:
@@ -40,17 +44,19 @@ def _bar(run: Run) -> None:
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task("", total=rounds, completed=run.simulation.start.round)
         for line in run:
-            progress.update(task, completed=line.round, description=_words(line) or None)
+            progress.update(task, completed=line.round, description=_words(run, line) or None)
 
 
 def _lines(run: Run) -> None:
     rounds = run.prepared.request.rounds
     started, first = time.monotonic(), run.simulation.start.round
-    shown = started - 10.0
+    shown, words = started - 10.0, ""
     for line in run:
+        words = _words(run, line) or words  # what was known last, where nothing is evaluated
         now = time.monotonic()
         if now - shown < 2.0 and line.round != rounds:
             continue
         shown = now
         left = (now - started) / max(1, line.round - first) * (rounds - line.round)
-        print(f"round {line.round}/{rounds}{_words(line)}  {left:.0f} s left", file=sys.stderr, flush=True)
+        parts = (f"round {line.round}/{rounds}", words, f"{left:.0f} s left")
+        print("  ".join(part for part in parts if part), file=sys.stderr, flush=True)

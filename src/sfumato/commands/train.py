@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfumato.errors import BadValue, nearest
+from sfumato.commands.answers import refusing
+from sfumato.errors import BadValue, BudgetExceeded, DataError, nearest
 from sfumato.recipes import RECIPES, find
 from sfumato.request import Request, parse_setting
 
@@ -74,7 +75,7 @@ def _train(recipe: str | None, **given: Any) -> None:
             raise BadValue(
                 "--resume goes on with a run as it was asked for; it takes no other option but --quiet and --json."
             )
-        request, folder = Request.from_toml(Path(resume) / "run.toml"), Path(resume)
+        request, folder = _resumed(Path(resume)), Path(resume)
     else:
         request = _request(recipe, config, chosen, settings)
         folder = _new_folder(out, request)
@@ -83,18 +84,36 @@ def _train(recipe: str | None, **given: Any) -> None:
     from sfumato.prepare import prepare
     from sfumato.run import Run
 
-    run = Run(prepare(request), folder, resume=resume is not None)
+    prepared, stopped = prepare(request), None
     try:
-        follow(run, quiet=quiet or as_json)
+        run = Run(prepared, folder, resume=resume is not None)
+        try:
+            follow(run, quiet=quiet or as_json)
+        except BudgetExceeded as error:
+            stopped = error
+        _finish(run, quiet, as_json)
     except KeyboardInterrupt:
         typer.echo(f"interrupted; go on with: sfumato train --resume {folder}", err=True)
         raise typer.Exit(130) from None
-    finally:
-        _write_report(run)
+    if stopped:
+        typer.echo(f"sfumato: {stopped}", err=True)
+        raise typer.Exit(3)
+
+
+def _finish(run: Run, quiet: bool, as_json: bool) -> None:
+    from sfumato.report import write_report
+
+    write_report([run.folder], run.folder / "report.html")
     if as_json:
-        typer.echo(json.dumps(json.loads((folder / "run.json").read_text()), indent=2))
+        typer.echo((run.folder / "run.json").read_text(), nl=False)
     elif not quiet:
         _tell(run)
+
+
+def _resumed(folder: Path) -> Request:
+    if not (folder / "run.toml").is_file():
+        raise DataError(f"--resume {folder}: there is no run. Give the folder of one, e.g. runs/first.")
+    return Request.from_toml(folder / "run.toml")
 
 
 def _request(recipe: str | None, config: str | None, chosen: dict[str, Any], settings: list[str]) -> Request:
@@ -104,6 +123,8 @@ def _request(recipe: str | None, config: str | None, chosen: dict[str, Any], set
         request = replace(request, recipe=recipe)
     if "data" in chosen and chosen["data"] != "digits" and not config:  # the defaults are those of digits
         request = request.with_value("data.records_per_client", 0).with_value("data.clients", 100)
+        if "clients" not in chosen and not any(words.startswith("data.clients=") for words in settings):
+            _check_declared(chosen["data"])
     options = find(request.recipe).options
     for name, value in chosen.items():
         if name in _KEYS:
@@ -121,6 +142,14 @@ def _request(recipe: str | None, config: str | None, chosen: dict[str, Any], set
     return request
 
 
+def _check_declared(data: str) -> None:
+    """Whose data it is must say how many clients there are: to count them would tell something about each."""
+    if ":" in data or Path(data).is_dir():
+        raise BadValue(
+            f"--data {data}: how many clients has it? Declare it with --clients: it is public, and not counted."
+        )
+
+
 def _new_folder(out: str | None, request: Request) -> Path:
     if out is not None:
         folder = Path(out)
@@ -136,58 +165,61 @@ def _new_folder(out: str | None, request: Request) -> Path:
     return Path("runs") / f"{name}-{number}"
 
 
-def _write_report(run: Run) -> None:
-    if (run.folder / "run.json").exists():
-        from sfumato.report import write_report
-
-        write_report([run.folder], run.folder / "report.html")
-
-
 def _tell(run: Run) -> None:
     from sfumato.account.event import Unit
+    from sfumato.guarantee import rounded_up
 
-    last = run.lines[-1]
     typer.echo("")
-    if last.accuracy is not None:
-        typer.echo(f"accuracy {last.accuracy:.4f} on public test data after {last.round} rounds")
+    summary = json.loads((run.folder / "run.json").read_text())
+    for name, value in summary["metrics"].items():
+        if name == run.prepared.objective.primary and value is not None:
+            typer.echo(f"{name} {value:.4f} on public test data after {summary['rounds']} rounds")
     typer.echo(str(run.guarantee()))
     typer.echo(str(run.guarantee(server=True)))
     derivation = run.simulation.derivation
     if derivation.primary.unit is Unit.CLIENT and Unit.RECORD in derivation.units:
         epsilon = run.guarantee(Unit.RECORD).epsilon
         if epsilon is not None:
-            typer.echo(f"For one record of a client, swapped for another: epsilon {epsilon:.4g} at the same delta.")
+            shown = rounded_up(epsilon, 4)
+            typer.echo(f"For one record of a client, swapped for another: epsilon {shown} at the same delta.")
     typer.echo(f"report: {run.folder / 'report.html'}")
 
 
-def _option(name: str, kind: Any, text: str, panel: str) -> inspect.Parameter:
+_METAVARS = {int: "N", float: "X", bool: "", str: "TEXT"}
+
+
+def _option(name: str, kind: Any, text: str, panel: str, metavar: str | None = None) -> inspect.Parameter:
     flag = "--" + name.replace("_", "-")
-    annotation = Annotated[kind | None, typer.Option(flag, help=text, rich_help_panel=panel, show_default=False)]
+    shown = _METAVARS.get(kind, "TEXT") if metavar is None else metavar
+    option = typer.Option(flag, help=text, metavar=shown, rich_help_panel=panel, show_default=False)
+    annotation = Annotated[kind | None, option]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def _signature() -> inspect.Signature:
     """The options of `train`: keys of run.toml, and the arguments of every recipe."""
-    named = Annotated[
-        str | None, typer.Argument(help=f"{', '.join(RECIPES)}; see sfumato recipes.", show_default=False)
-    ]
+    text = f"{', '.join(RECIPES)}; see sfumato recipes. By default dp-fedavg."
+    named = Annotated[str | None, typer.Argument(help=text, metavar="RECIPE", show_default=False)]
     parameters = [inspect.Parameter("recipe", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=named)]
     parameters += [_option(name, kind, text, "What to train") for name, (_, kind, text) in _KEYS.items()]
     seen: dict[str, tuple[Any, list[str]]] = {}
     for recipe in RECIPES.values():
         for name, parameter in recipe.options.items():
-            seen.setdefault(name, (parameter.annotation, []))[1].append(f"{recipe.name}: {parameter.default!r}")
+            seen.setdefault(name, (parameter.annotation, []))[1].append(f"{recipe.name}: {parameter.default}")
     for name, (kind, defaults) in seen.items():
         values = sorted({default.partition(": ")[2] for default in defaults})
-        shown = f" [dim]({values[0] if len(values) == 1 else ', '.join(defaults)})[/dim]"
-        parameters.append(_option(name, kind, _RECIPE_HELP.get(name, name) + shown, "Recipe"))
+        shown = values[0] if len(values) == 1 else ", ".join(defaults)
+        text = _RECIPE_HELP.get(name, f"{name.replace('_', ' ').capitalize()}.") + (
+            f" Default: {shown}." if shown else ""
+        )
+        parameters.append(_option(name, kind, text, "Recipe"))
     panel = "Run"
     parameters += [
-        _option("out", str, "Folder of the run; an existing one is never overwritten.", panel),
-        _option("config", str, "A run.toml to start from.", panel),
-        _option("set", list[str], "key=value for any key of run.toml, e.g. rounds=60 or options.lr=0.1.", panel),
-        _option("resume", str, "Folder of a run that was interrupted.", panel),
-        _option("quiet", bool, "Print nothing.", panel),
+        _option("out", str, "Folder of the run; an existing one is never overwritten.", panel, "FOLDER"),
+        _option("config", str, "A run.toml to start from.", panel, "FILE"),
+        _option("set", list[str], "Any key of run.toml, e.g. rounds=60 or options.lr=0.1.", panel, "KEY=VALUE"),
+        _option("resume", str, "Folder of a run that was interrupted.", panel, "FOLDER"),
+        _option("quiet", bool, "Print nothing but errors.", panel),
         _option("json", bool, "Print run.json and nothing else.", panel),
     ]
     return inspect.Signature(parameters)
@@ -198,7 +230,8 @@ def train(**given: Any) -> None:
 
     With no argument: DP-FedAvg on scikit-learn's digits, 200 clients, epsilon 2, in a few seconds.
     """
-    _train(given.pop("recipe"), **given)
+    with refusing(bool(given.get("json"))):
+        _train(given.pop("recipe"), **given)
 
 
 train.__signature__ = _signature()  # type: ignore[attr-defined]

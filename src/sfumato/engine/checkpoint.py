@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import save
 
 from sfumato.engine.plan import Plan
-from sfumato.errors import DataError
+from sfumato.errors import BadValue, DataError
 from sfumato.key import Key
 
 _CHECKPOINT, _SECRET = "checkpoint.safetensors", "secret.key"
@@ -30,17 +30,21 @@ class Checkpoint:
     plan: Plan
     params: torch.Tensor
     state: dict[str, torch.Tensor]
+    memory: dict[int, torch.Tensor] = field(default_factory=dict)  # what clients keep, by client
 
     def write(self, folder: Path) -> None:
         """Replace the folder's checkpoint by this one."""
-        facts = {
+        facts: dict[str, Any] = {
             "round": self.round,
             "attempt": self.attempt,
             "description": self.description,
             "plan": asdict(self.plan),
         }
         tensors = {"params": self.params.cpu(), **{f"state.{name}": value.cpu() for name, value in self.state.items()}}
-        write_atomically(folder / _CHECKPOINT, save(tensors, {"sfumato": json.dumps(facts)}))
+        if self.memory:
+            facts["clients"] = list(self.memory)
+            tensors["memory"] = torch.stack(list(self.memory.values())).cpu()
+        write_atomically(folder / _CHECKPOINT, save(tensors, {"sfumato": json.dumps(facts)}), mode=0o600)
 
     @staticmethod
     def read(folder: Path) -> Checkpoint | None:
@@ -56,7 +60,18 @@ class Checkpoint:
             raise DataError(f"{path} cannot be read: {error}. Start a new run in another folder.") from error
         state = {name.removeprefix("state."): value for name, value in tensors.items() if name.startswith("state.")}
         plan = Plan(**facts["plan"])
-        return Checkpoint(facts["round"], facts["attempt"], facts["description"], plan, tensors["params"], state)
+        memory = dict(zip(facts.get("clients", []), tensors.get("memory", ()), strict=True))
+        return Checkpoint(
+            facts["round"], facts["attempt"], facts["description"], plan, tensors["params"], state, memory
+        )
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, with those above it, if it is not there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadValue(f"the folder {folder} cannot be made: {error.strerror}. Give another one.") from None
 
 
 def write_atomically(path: Path, content: bytes | str, mode: int = 0o644) -> None:
@@ -87,4 +102,7 @@ def root_key(folder: Path | None, make: Callable[[], bytes]) -> Key:
     path = folder / _SECRET
     if not path.exists():
         write_atomically(path, make(), mode=0o600)
-    return Key.from_secret(path.read_bytes())
+    try:
+        return Key.from_secret(path.read_bytes())
+    except ValueError as error:
+        raise DataError(f"{path} is broken: {error} Start a new run in another folder.") from None

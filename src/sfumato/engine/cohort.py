@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from sfumato.engine.plan import Plan
 from sfumato.engine.slots import Slots
 from sfumato.errors import DataError, SfumatoError
 from sfumato.key import Key
-from sfumato.local.forward import OneByOne, Stacked
+from sfumato.local.task import Task
 
 if TYPE_CHECKING:
     from sfumato.objective import Objective
@@ -42,6 +42,25 @@ class Total:
     rows: torch.Tensor
     weight: float
     norms: tuple[float, ...]
+    trained: dict[int, torch.Tensor] = field(default_factory=dict)  # each client's own row, where it keeps one
+
+
+Memory = dict[int, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class _Start:
+    """Where a round begins."""
+
+    params: torch.Tensor
+    number: int
+    key: Key
+    memory: Memory
+
+    def rows(self, ids: Sequence[int]) -> torch.Tensor:
+        if not self.memory:
+            return self.params.expand(len(ids), -1)
+        return torch.stack([self.memory.get(client, self.params) for client in ids])
 
 
 class Cohort:
@@ -63,41 +82,57 @@ class Cohort:
             self._pool.shutdown(cancel_futures=True)
             torch.set_num_threads(self._threads)
 
-    def total(self, params: torch.Tensor, ids: Sequence[int], number: int, key: Key) -> Total:
-        """Train the cohort from `params` and add its messages."""
+    def total(
+        self, params: torch.Tensor, ids: Sequence[int], number: int, key: Key, memory: Memory | None = None
+    ) -> Total:
+        """Train the cohort from `params`, or from what each client remembers, and add its messages."""
         rows = torch.zeros_like(params, dtype=torch.float64)
         weight = 0.0
         norms: list[float] = []
-        for part in self._parts(params, ids, number, key):
+        trained: dict[int, torch.Tensor] = {}
+        start = _Start(params, number, key, memory or {})
+        for part in self._parts(start, ids):
+            trained.update(part.trained)
             rows += part.rows
             weight += part.weight
             norms.extend(part.norms)
-        return Total(rows, weight, tuple(norms))
+        return Total(rows, weight, tuple(norms), trained)
 
-    def _parts(self, params: torch.Tensor, ids: Sequence[int], number: int, key: Key) -> Iterator[Total]:
+    def _parts(self, start: _Start, ids: Sequence[int]) -> Iterator[Total]:
         size = self.plan.share(len(ids))
-        blocks = [list(ids[start : start + size]) for start in range(0, len(ids), size)]
+        blocks = [list(ids[first : first + size]) for first in range(0, len(ids), size)]
         if self._pool is None:
-            yield from (self._block(params, block, number, key) for block in blocks)
+            yield from (self._block(start, block) for block in blocks)
             return
         # A bounded window keeps few rows in memory, and asking for results in order makes the sum independent of timing.
         window = 2 * self.plan.workers
         waiting = iter(blocks)
-        pending = deque(self._pool.submit(self._block, params, block, number, key) for block in islice(waiting, window))
+        pending = deque(self._pool.submit(self._block, start, block) for block in islice(waiting, window))
         while pending:
             yield pending.popleft().result()
             for block in islice(waiting, 1):
-                pending.append(self._pool.submit(self._block, params, block, number, key))
+                pending.append(self._pool.submit(self._block, start, block))
 
-    def _block(self, params: torch.Tensor, ids: list[int], number: int, key: Key) -> Total:
+    def _block(self, start: _Start, ids: list[int]) -> Total:
         clients = [self._load(client) for client in ids]
-        keys = [key.child("client", id=client, round=number) for client in ids]
-        rows = self._train(params, ids, clients, keys, number)
-        sizes = torch.tensor([records.count for records in clients], device=params.device)
+        keys = [start.key.child("client", id=client, round=start.number) for client in ids]
+        task = Task(
+            self.plan.forward(getattr(self._own, "module", self.job.module)),
+            self.job.slots.layout,
+            self.job.objective.loss,
+            start.params,
+            start.rows(ids),
+            clients,
+            keys,
+            start.number,
+        )
+        rows = self._train(task, ids)
+        sizes = torch.tensor([records.count for records in clients], device=rows.device)
         norms = tuple(rows.norm(dim=1).tolist()) if self.diagnostics else ()
-        messages = self.job.slots.messages(rows, sizes, keys, number, key)
+        messages = self.job.slots.messages(rows, sizes, keys, start.number, start.key)
         total, weight = self.job.slots.weighted_sum(messages, sizes)
-        return Total(total, weight, norms)
+        keeps = self.job.slots.round.personal is not None
+        return Total(total, weight, norms, dict(zip(ids, rows, strict=True)) if keeps else {})
 
     def _load(self, client: int) -> Records:
         records = self.population.client(client).train
@@ -110,25 +145,17 @@ class Cohort:
                 )
         return Records(records.x.to(example.x.device), records.y.to(example.y.device))
 
-    def _train(
-        self, params: torch.Tensor, ids: list[int], clients: list[Records], keys: list[Key], number: int
-    ) -> torch.Tensor:
-        forward = self.plan.forward(getattr(self._own, "module", self.job.module))
+    def _train(self, task: Task, ids: list[int]) -> torch.Tensor:
         try:
-            return self._rows(forward, params, clients, keys, number)
+            rows: torch.Tensor = self.job.slots.round.local.train(task)
         except SfumatoError:
             raise
         except Exception as error:
-            if len(ids) > 1:  # find out whose data it was
-                for one in range(len(ids)):
-                    self._train(params, ids[one : one + 1], clients[one : one + 1], keys[one : one + 1], number)
-            raise DataError(f"client {ids[0]}: local training failed: {error}") from error
-
-    def _rows(
-        self, forward: Stacked | OneByOne, params: torch.Tensor, clients: list[Records], keys: list[Key], number: int
-    ) -> torch.Tensor:
-        layout, local = self.job.slots.layout, self.job.slots.round.local
-        rows: torch.Tensor = local.train(forward, layout, self.job.objective.loss, params, clients, keys, number)
-        if rows.shape != (len(clients), layout.dimension):
+            if len(ids) == 1:
+                raise DataError(f"client {ids[0]}: local training failed: {error}") from error
+            for place, client in enumerate(ids):  # find out whose data it was
+                self._train(task.only(place), [client])
+            raise DataError(f"clients {ids[0]} to {ids[-1]}: local training failed: {error}") from error
+        if rows.shape != (len(ids), task.layout.dimension):
             raise DataError(f"local training returned rows of shape {tuple(rows.shape)}.")
         return rows

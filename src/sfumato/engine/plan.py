@@ -7,14 +7,13 @@ It is stored with the run, so that a resumed run goes on in the same way, to the
 from __future__ import annotations
 
 import copy
-import dataclasses
 import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -23,6 +22,7 @@ from sfumato.data.population import Records
 from sfumato.errors import BadValue
 from sfumato.key import Key
 from sfumato.local.forward import OneByOne, Stacked
+from sfumato.local.task import Task
 from sfumato.update import Layout
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def choose(round: Round, module: nn.Module, layout: Layout, objective: Objective
     cores = torch.get_num_threads()
     if example.x.device.type != "cpu":
         cores = 1
-    trial = _Trial(_shortened(round.local), module, layout, objective, example)
+    trial = _Trial(round.local, module, layout, objective, example)
     candidates = [Plan()] + ([Plan(workers=cores)] if cores > 1 else [])
     if not any(isinstance(part, _LOOP_ONLY) for part in module.modules()):
         block = max(1, min(_MOST_CLIENTS, _BLOCK_BYTES // (4 * layout.dimension)))
@@ -91,21 +91,11 @@ def check_memory(layout: Layout) -> None:
         )
 
 
-def _shortened(local: object) -> object:
-    """The same local training, for two steps, where it can be told so."""
-    names = {part.name for part in dataclasses.fields(local)} if dataclasses.is_dataclass(local) else set()
-    if {"epochs", "steps"} <= names:
-        return dataclasses.replace(local, epochs=None, steps=2)  # type: ignore[type-var]
-    return local
-
-
 class _Trial:
-    def __init__(
-        self, local: object, module: nn.Module, layout: Layout, objective: Objective, example: Records
-    ) -> None:
-        self.local, self.module, self.layout, self.objective = local, module, layout, objective
-        records = 2 * int(getattr(local, "batch_size", 16))
-        self.clients = [_made_up(example, records, client) for client in range(_MOST_CLIENTS)]
+    def __init__(self, local: Any, module: nn.Module, layout: Layout, objective: Objective, example: Records) -> None:
+        self.module, self.layout, self.objective = module, layout, objective
+        self.local, records = local.trial() if hasattr(local, "trial") else (local, 32)
+        self.clients = [made_up(example, records, client) for client in range(_MOST_CLIENTS)]
         self.params = layout.row(module).to(example.x.device)
 
     def rows(self, plan: Plan, clients: Sequence[int], module: nn.Module) -> torch.Tensor:
@@ -113,9 +103,9 @@ class _Trial:
         chosen = [self.clients[client] for client in clients]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            rows: torch.Tensor = self.local.train(  # type: ignore[attr-defined]
-                plan.forward(module), self.layout, self.objective.loss, self.params, chosen, keys, 0
-            )
+            starts = self.params.expand(len(keys), -1)
+            task = Task(plan.forward(module), self.layout, self.objective.loss, self.params, starts, chosen, keys, 0)
+            rows: torch.Tensor = self.local.train(task)
         return rows
 
     def agrees(self, plan: Plan) -> bool:
@@ -151,7 +141,8 @@ def _least_seconds(run: Callable[[], object]) -> float:
     return min(times)
 
 
-def _made_up(example: Records, records: int, client: int) -> Records:
+def made_up(example: Records, records: int, client: int) -> Records:
+    """Records of the same shapes and types, from a public seed."""
     shape = (records, *example.x.shape[1:])
     x = torch.zeros(shape, dtype=example.x.dtype)
     if x.is_floating_point():

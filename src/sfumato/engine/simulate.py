@@ -10,9 +10,10 @@ import copy
 import hashlib
 import hmac
 import os
+import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -23,12 +24,12 @@ from sfumato.account.ledger import Ledger
 from sfumato.claim import text
 from sfumato.data.population import Population, Records, require_population
 from sfumato.derive import Derivation
-from sfumato.engine.checkpoint import Checkpoint, root_key
-from sfumato.engine.cohort import Cohort, Job, Total
-from sfumato.engine.plan import Plan, choose
+from sfumato.engine.checkpoint import Checkpoint, make_folder, root_key
+from sfumato.engine.cohort import Cohort, Job, Memory, Total
+from sfumato.engine.plan import Plan, choose, made_up
 from sfumato.engine.slots import Slots
 from sfumato.engine.spending import Spending, open_shared
-from sfumato.errors import BadValue, DataError
+from sfumato.errors import BadValue, DataError, LedgerError
 from sfumato.guarantee import Guarantee, check_delta, guarantee
 from sfumato.key import Key
 from sfumato.models import check_module
@@ -53,12 +54,20 @@ class Progress:
     derivation: Derivation
     run: Simulation
     diagnostics: dict[str, object] | None = None
+    memory: Memory = field(default_factory=dict, repr=False)
 
     @property
     def module(self) -> nn.Module:
         """An ordinary module with the parameters of this round."""
-        module = copy.deepcopy(self.run.job.module)
-        self.run.job.slots.layout.write(self.params.to("cpu"), module)
+        return self._with(self.params)
+
+    def personal_module(self, client: int) -> nn.Module:
+        """A client's own model, which never leaves it; the global one if it keeps none."""
+        return self._with(self.memory.get(client, self.params))
+
+    def _with(self, row: torch.Tensor) -> nn.Module:
+        module = copy.deepcopy(self.run.job.module).cpu()
+        self.run.job.slots.layout.write(row.cpu(), module)
         return module
 
     def epsilon(self, delta: float) -> float | None:
@@ -123,14 +132,14 @@ class Simulation:
                 self.spending.check(number, name)
             reservations = self.spending.reserve(number, now.attempt, name)
             ids = self.job.slots.round.sample.draw(self.population.size, key.child("cohort", round=number))
-            total = cohort.total(now.params, ids.tolist(), number, key)
+            total = cohort.total(now.params, ids.tolist(), number, key, now.memory)
             now = self._serve(now, total, number, key)
             if self.folder is not None:
                 now.write(self.folder)
             self.spending.settle(reservations)
             seconds = time.perf_counter() - started
             notes = {"cohort": len(ids), "norms": total.norms} if self.diagnostics else None
-            yield Progress(now.round, self.rounds, now.params, seconds, self.derivation, self, notes)
+            yield Progress(now.round, self.rounds, now.params, seconds, self.derivation, self, notes, now.memory)
 
     def _key(self, attempt: int) -> Key:
         return self.root.child("run", description=self.start.description, attempt=attempt)
@@ -144,7 +153,9 @@ class Simulation:
                 f"round {number + 1}: the parameters are no longer finite. Lower the learning rates; without a Clip, one client's "
                 "broken row is enough."
             )
-        return Checkpoint(number + 1, now.attempt, now.description, now.plan, params, state)
+        personal = self.job.slots.round.personal
+        kept = {client: personal.keep(now.params + row, params) for client, row in total.trained.items()}
+        return Checkpoint(number + 1, now.attempt, now.description, now.plan, params, state, {**now.memory, **kept})
 
 
 def simulate(
@@ -176,11 +187,14 @@ def simulate(
         raise BadValue(f"rounds={rounds}: at least one round, as a whole number.")
     if budget is not None:
         check_delta(budget[1])
+    check_device(device)
     module = copy.deepcopy(module).to(device)
     layout = Layout.of(module)
     example = _example(population, device)
     check_module(module, example.x)
     _check_loss(module, objective, example)
+    if hasattr(round.local, "check"):
+        round.local.check(module, objective.loss, made_up(example, 4, 0))
     derivation = round.derive(population=population.size, dimension=layout.dimension)
     job = Job(Slots(round, derivation.primary, layout), module.train(), objective, example)
     params = layout.row(module)
@@ -190,7 +204,7 @@ def simulate(
     path = None if folder is None else Path(folder)
     found = None if path is None else Checkpoint.read(path)
     if path is not None:
-        path.mkdir(parents=True, exist_ok=True)
+        make_folder(path)
         if not resume and (found is not None or (path / "ledger.sqlite").exists()):
             raise BadValue(f"{path} already holds a run. Give another folder, or resume=True to go on with it.")
     if found is not None and found.description != described:
@@ -199,6 +213,11 @@ def simulate(
     ledger_path = None if shared_ledger is None else Path(shared_ledger)
     shared = open_shared(ledger_path, population.name, derivation, seed is not None, force_ledger)
     ledger = Ledger(None if path is None else path / "ledger.sqlite", population.name)
+    if found is not None and ledger.count < found.round:
+        raise LedgerError(
+            f"{ledger.path} holds {ledger.count} rounds and the checkpoint {found.round}, so what was spent is not known. "
+            "Restore the ledger, or start a new run in another folder."
+        )
     if found is None:
         plan = plan or choose(round, module, layout, objective, example)
         found = Checkpoint(0, 0, described, plan, params, round.optimizer.start(params))
@@ -206,9 +225,18 @@ def simulate(
             found.write(path)
     inputs = _inputs(root, population, found.plan)
     attempt = _attempt(ledger, found, inputs)
-    start = Checkpoint(found.round, attempt, described, found.plan, found.params.to(device), found.state)
+    start = replace(found, attempt=attempt, params=found.params.to(device))
     spending = Spending(ledger, shared, derivation, root.child("name").digest, inputs, seed is not None, budget)
     return Simulation(job, derivation, population, spending, rounds, root, path, start, diagnostics)
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that is not there."""
+    if device != "cpu" and not re.fullmatch(r"cuda(:\d+)?", device):
+        raise BadValue(f"device={device!r}: use cpu or cuda.")
+    found = torch.cuda.device_count() if device != "cpu" else 0
+    if device != "cpu" and int(device.partition(":")[2] or 0) >= found:
+        raise BadValue(f"device={device!r}: torch finds {found or 'no'} CUDA devices on this machine. Use cpu.")
 
 
 def _example(population: Population, device: str) -> Records:

@@ -159,8 +159,9 @@ class ClippedSum:
         problem = replace(copied, masks=masks)
         x, y = x[:_PROBE], y[:_PROBE]
         truth = one_by_one(problem, row, x, y)
-        if not _norms(truth, len(x)).isfinite().all():
-            return one_by_one
+        norms = _norms(truth, len(x))
+        if not ((norms > 0.0) & norms.isfinite()).all():
+            return one_by_one  # nothing to compare by: a later batch chooses
         ways = (one_pass_channels_last, one_pass, vectorised) if problem.layers else (vectorised,)
         if masks.asked:
             self._random.append(True)

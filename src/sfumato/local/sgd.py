@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from sfumato.claim import Claim
-from sfumato.data.population import Records
 from sfumato.errors import BadValue
-from sfumato.key import Key
 from sfumato.local.batches import Schedule, epoch_batches
-from sfumato.local.forward import Batch, DropoutMasks, OneByOne, Stacked
-from sfumato.update import Layout
-
-LossPerRecord = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+from sfumato.local.forward import Batch, DropoutMasks
+from sfumato.local.task import Task
+from sfumato.shapes import Rows
 
 
 @dataclass(frozen=True)
@@ -25,7 +22,7 @@ class Sgd:
     """Each drawn client starts from the global parameters and takes shuffled mini-batch steps; its row is the difference.
 
     States nothing: however it trains, a client can move its row without bound. `lr` is multiplied by `lr_decay` after
-    every round; `proximal` adds proximal/2 * ||w - w_global||^2 to the loss (FedProx).
+    every round; `proximal` adds proximal/2 * ||w - start||^2 to the loss (FedProx).
     """
 
     lr: float
@@ -56,51 +53,48 @@ class Sgd:
         """Nothing is bounded."""
         return claim
 
-    def train(
-        self,
-        forward: Stacked | OneByOne,
-        layout: Layout,
-        loss: LossPerRecord,
-        params: torch.Tensor,
-        clients: Sequence[Records],
-        keys: Sequence[Key],
-        round: int,
-    ) -> torch.Tensor:
-        """The rows [clients, dim], in the order given. Clients with fewer steps drop out of the block when they are done."""
+    def trial(self) -> tuple[Sgd, int]:
+        """The same training for two steps, and how many records that takes: for measuring."""
+        return replace(self, epochs=None, steps=2), 2 * self.batch_size
+
+    def train(self, task: Task) -> Rows:
+        """The rows, in the order given. Clients with fewer steps drop out of the block when they are done."""
         batches = [
             epoch_batches(records.count, self.batch_size, self.epochs, self.steps, key.child("batches"))
-            for records, key in zip(clients, keys, strict=True)
+            for records, key in zip(task.clients, task.keys, strict=True)
         ]
-        schedule = Schedule.of(batches, [records.count for records in clients])
-        masks = DropoutMasks([keys[i].child("dropout") for i in schedule.order])
-        x = torch.cat([clients[i].x for i in schedule.order])
-        y = torch.cat([clients[i].y for i in schedule.order])
-        rows = params.expand(len(clients), -1).clone()
+        schedule = Schedule.of(batches, [records.count for records in task.clients])
+        masks = DropoutMasks([task.keys[i].child("dropout") for i in schedule.order])
+        x = torch.cat([task.clients[i].x for i in schedule.order])
+        y = torch.cat([task.clients[i].y for i in schedule.order])
+        starts = task.starts[list(schedule.order)]
+        rows = starts.clone()
         velocity: list[torch.Tensor] = []
-        lr = self.lr * self.lr_decay**round
+        lr = self.lr * self.lr_decay**task.round
         for step in range(schedule.steps):
             index, counts = schedule.at(step)
             active, width = len(counts), max(counts)
-            parameters = {name: value.requires_grad_() for name, value in layout.split(rows[:active].detach()).items()}
-            outputs = forward(parameters, Batch(x.index_select(0, index), counts, masks))
-            losses = loss(outputs, y.index_select(0, index))
+            parameters = {
+                name: value.requires_grad_() for name, value in task.layout.split(rows[:active].detach()).items()
+            }
+            outputs = task.forward(parameters, Batch(x.index_select(0, index), counts, masks))
+            losses = task.loss(outputs, y.index_select(0, index))
             total = losses.sum() / width if min(counts) == width else (losses * _weights(counts).to(losses)).sum()
             leaves = list(parameters.values())
             gradients = torch.autograd.grad(total, leaves, allow_unused=True)
-            velocity = self._step(leaves, gradients, velocity, params, layout, lr, active)
+            anchors = task.layout.split(starts[:active]).values() if self.proximal else ()
+            velocity = self._step(leaves, gradients, velocity, list(anchors), lr)
         place = torch.from_numpy(np.argsort(schedule.order))
-        rows.sub_(params)
-        return rows if len(clients) == 1 else rows.index_select(0, place)
+        rows.sub_(task.params)
+        return rows if len(task.clients) == 1 else rows.index_select(0, place)
 
     def _step(
         self,
         leaves: list[torch.Tensor],
         gradients: Sequence[torch.Tensor | None],
         velocity: list[torch.Tensor],
-        params: torch.Tensor,
-        layout: Layout,
+        anchors: list[torch.Tensor],
         lr: float,
-        active: int,
     ) -> list[torch.Tensor]:
         """Move the leaves, which are views of the rows, in place; give back the momentum."""
         with torch.no_grad():
@@ -108,12 +102,11 @@ class Sgd:
             if self.weight_decay:
                 torch._foreach_add_(grads, leaves, alpha=self.weight_decay)
             if self.proximal:
-                anchors = [anchor.unsqueeze(0) for anchor in layout.split(params).values()]
                 for gradient, leaf, anchor in zip(grads, leaves, anchors, strict=True):
                     gradient.add_(leaf - anchor, alpha=self.proximal)
             if self.momentum:
                 if velocity:
-                    kept = [v[:active] for v in velocity]
+                    kept = [v[: len(g)] for v, g in zip(velocity, grads, strict=True)]
                     torch._foreach_mul_(kept, self.momentum)
                     torch._foreach_add_(kept, grads)
                     grads = kept

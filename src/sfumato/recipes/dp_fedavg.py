@@ -31,7 +31,7 @@ def dp_fedavg(
     from sfumato.client import Clip, WeightByExamples
     from sfumato.local.sgd import Sgd
     from sfumato.noise import AddNoise, Gaussian
-    from sfumato.optimizer import server_optimizer_named
+    from sfumato.optimizer import optimizer_named
     from sfumato.round import Round
     from sfumato.sample import parse_sampler
     from sfumato.server import Mean
@@ -43,5 +43,5 @@ def dp_fedavg(
         client=(Clip(clip), *([WeightByExamples(weight_cap)] if weight_cap else [])),
         aggregate=Mean(over=sampler.expected(population)),
         server=(AddNoise(Gaussian(noise_multiplier)),),
-        optimizer=server_optimizer_named(server_optimizer, server_lr),
+        optimizer=optimizer_named(server_optimizer, server_lr),
     )

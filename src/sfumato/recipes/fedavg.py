@@ -25,7 +25,7 @@ def fedavg(
 ) -> Round:
     """Federated averaging, weighted by the clients' numbers of records (McMahan et al. 2017)."""
     from sfumato.local.sgd import Sgd
-    from sfumato.optimizer import server_optimizer_named
+    from sfumato.optimizer import optimizer_named
     from sfumato.round import Round
     from sfumato.sample import parse_sampler
     from sfumato.server import RealisedMean
@@ -34,6 +34,6 @@ def fedavg(
         sample=parse_sampler(sample),
         local=Sgd(lr, None if steps else epochs, steps or None, batch_size, momentum, weight_decay, lr_decay, proximal),
         aggregate=RealisedMean(by="examples"),
-        optimizer=server_optimizer_named(server_optimizer, server_lr),
+        optimizer=optimizer_named(server_optimizer, server_lr),
         nonprivate=True,
     )

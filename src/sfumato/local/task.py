@@ -1,0 +1,48 @@
+"""What local training gets: everything it may look at, for one client or for a block of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from sfumato.data.population import Records
+from sfumato.key import Key
+from sfumato.local.forward import OneByOne, Stacked
+from sfumato.shapes import Row, Rows
+from sfumato.update import Layout
+
+LossPerRecord = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One round's local work for some clients.
+
+    `params` are the global parameters, `starts` where each client begins: at `params`, or at its own helper model. Training
+    gives back rows: where each client ended, minus `params`.
+    """
+
+    forward: Stacked | OneByOne
+    layout: Layout
+    loss: LossPerRecord
+    params: Row
+    starts: Rows
+    clients: Sequence[Records]
+    keys: Sequence[Key]
+    round: int
+
+    def only(self, place: int) -> Task:
+        """The same work for one of the clients."""
+        one = slice(place, place + 1)
+        return Task(
+            self.forward,
+            self.layout,
+            self.loss,
+            self.params,
+            self.starts[one],
+            self.clients[one],
+            self.keys[one],
+            self.round,
+        )

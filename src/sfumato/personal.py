@@ -1,0 +1,41 @@
+"""Models that stay at the client: what a client keeps between rounds, and starts from when it is drawn again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sfumato.account.event import Unit
+from sfumato.claim import Claim
+from sfumato.errors import BadValue, UnsoundRound
+from sfumato.shapes import Row
+
+
+@dataclass(frozen=True)
+class HelperBlend:
+    """The helper model of PriFedSync, equation 2.1: (1 - weight) times the client's own model plus weight times the global.
+
+    Clients that are not drawn keep their helper; weight 1 is FedAvg, 0 never looks at the others. States, for records: free,
+    if the client's own model was private before it was stored, because the next round's training reads it.
+    """
+
+    weight: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.weight <= 1.0:
+            raise BadValue(
+                f"HelperBlend(weight={self.weight}): the weight of the global model is from 0 to 1, e.g. 0.1."
+            )
+
+    def keep(self, own: Row, params: Row) -> Row:
+        """What the client stores after a round: its next start."""
+        return (1.0 - self.weight) * own + self.weight * params
+
+    def carry(self, claim: Claim) -> Claim:
+        """Only what is already private may be read again by a later round."""
+        if claim.unit is Unit.RECORD and not claim.local_paid:
+            raise UnsoundRound(
+                "HelperBlend stores a model that local training made without noise, and the next round reads it: a record would "
+                "then be used again where nothing pays for it.",
+                "train with DpSgd, or leave personal models out.",
+            )
+        return claim

@@ -1,0 +1,109 @@
+"""Child processes that train and are killed, at a moment by the clock or at a chosen call. Not a test itself.
+
+The children come from a fork server that has imported everything and computed nothing, so each costs little and is
+still a process of its own, which SIGKILL ends like any other.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import sqlite3
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sfumato.engine.checkpoint import Checkpoint
+
+
+class Kill(NamedTuple):
+    """SIGKILL before or after the `call`-th call of a function, e.g. `sfumato.account.ledger:Ledger.reserve`."""
+
+    when: str
+    function: str
+    call: int = 1
+
+
+def _arm(kill: Kill) -> None:
+    home, _, path = kill.function.partition(":")
+    *owners, name = path.split(".")
+    owner: Any = import_module(home)
+    for word in owners:
+        owner = getattr(owner, word)
+    inner, calls = getattr(owner, name), 0
+
+    def armed(*arguments: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == kill.call and kill.when == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = inner(*arguments, **named)
+        if calls == kill.call and kill.when == "after":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    setattr(owner, name, armed)
+
+
+def _train(words: list[str], place: Path, kill: Kill | None) -> None:
+    from sfumato.cli import run
+
+    os.chdir(place)
+    if kill is not None:
+        _arm(kill)
+    sys.exit(run(["train", *words]))
+
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(
+    "sfumato.cli sfumato.run sfumato.prepare sfumato.report sklearn.datasets matplotlib.backends.backend_svg".split()
+)
+
+
+def train(words: list[str], place: Path, kill: Kill | None = None) -> int:
+    """The exit status of `sfumato train` in a process of its own; -9 if it was killed."""
+    child = _CONTEXT.Process(target=_train, args=(words, place, kill))
+    child.start()
+    child.join(120)
+    assert child.exitcode is not None, "the child hangs"
+    return child.exitcode
+
+
+def resume_and_kill(folder: Path, seconds: float) -> None:
+    """Resume a run, and kill it so many seconds after its next reservation, wherever it is by then."""
+    before = reservations(folder)
+    child = _CONTEXT.Process(target=_train, args=(["--resume", folder.name, "--quiet"], folder.parent, None))
+    child.start()
+    while child.is_alive() and reservations(folder) == before:
+        time.sleep(0.002)
+    child.join(seconds)
+    child.kill()
+    child.join()
+
+
+def reservations(folder: Path) -> int:
+    """How many rounds the ledger has on disk."""
+    if not (folder / "ledger.sqlite").exists():
+        return 0
+    with sqlite3.connect(folder / "ledger.sqlite") as connection:
+        if not connection.execute("SELECT name FROM sqlite_master WHERE name = 'spending'").fetchone():
+            return 0
+        (count,) = connection.execute("SELECT COUNT(*) FROM spending").fetchone()
+    connection.close()
+    return int(count)
+
+
+def stored(folder: Path) -> int:
+    """How many rounds the checkpoint stands for."""
+    checkpoint = Checkpoint.read(folder)
+    return checkpoint.round if checkpoint else 0
+
+
+def metrics(folder: Path) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl, without their times."""
+    found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in found]

@@ -1,0 +1,149 @@
+"""`kill -9` at any moment: the run goes on to the same bits, within the same budget, and the ledger never says less."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.engine.crash import Kill, metrics, reservations, resume_and_kill, stored, train
+
+ROUNDS = 5
+BUDGET = 4.0
+WORDS = ["--rounds", str(ROUNDS), "--epsilon", str(BUDGET), "--clients", "40", "--epochs", "1", "--quiet"]
+WORDS += ["--server-optimizer", "adam"]
+RESERVE, SETTLE = "sfumato.account.ledger:Ledger.reserve", "sfumato.account.ledger:Ledger.settle"
+CHECKPOINT, LINE = "sfumato.engine.simulate:Checkpoint.write", "sfumato.run:Line.to_json"
+COMPUTE, RENAME = "sfumato.engine.slots:Slots.release", "os:replace"
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was killed before its first round: its secret and its plan are fixed, and nothing is spent."""
+    place = tmp_path_factory.mktemp("begun")
+    assert train([*WORDS, "--out", "run"], place, Kill("before", RESERVE)) == -9
+    assert reservations(place / "run") == 0
+    return place / "run"
+
+
+@pytest.fixture(scope="module")
+def whole(begun: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same run, uninterrupted."""
+    folder = copied(begun, tmp_path_factory.mktemp("whole"))
+    assert train(["--resume", "run", "--quiet"], folder.parent) == 0
+    assert reservations(folder) == ROUNDS
+    return folder
+
+
+def copied(begun: Path, place: Path) -> Path:
+    return Path(shutil.copytree(begun, place / "run"))
+
+
+def assert_same(folder: Path, whole: Path, rounds: int = ROUNDS) -> None:
+    for name in ("params.safetensors", "checkpoint.safetensors"):
+        assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
+    assert [line["round"] for line in metrics(folder)] == list(range(1, rounds + 1))
+    assert metrics(folder) == metrics(whole)
+    assert reservations(folder) == rounds
+    summary = json.loads((folder / "run.json").read_text())
+    assert summary["epsilon"] == json.loads((whole / "run.json").read_text())["epsilon"] <= BUDGET
+
+
+@pytest.mark.parametrize(
+    ("kill", "reserved", "kept"),
+    [
+        (Kill("before", RESERVE, 3), 2, 2),
+        (Kill("after", RESERVE, 3), 3, 2),
+        (Kill("after", COMPUTE, 2), 2, 1),
+        (Kill("before", CHECKPOINT, 2), 2, 1),
+        (Kill("before", RENAME, 3), 2, 1),  # the first is run.toml's; the others are one checkpoint each
+        (Kill("after", RENAME, 3), 2, 2),
+        (Kill("before", SETTLE, 4), 4, 4),
+        (Kill("before", LINE, 1), 1, 1),
+        (Kill("after", LINE, ROUNDS), ROUNDS, ROUNDS),
+        (Kill("before", "sfumato.run:Run.finish"), ROUNDS, ROUNDS),
+        (Kill("after", "sfumato.run:Run.finish"), ROUNDS, ROUNDS),
+    ],
+    ids=lambda value: (
+        f"{value.when} {value.function.rpartition(':')[2]} {value.call}" if isinstance(value, Kill) else ""
+    ),
+)
+def test_killed_at_each_stage(kill: Kill, reserved: int, kept: int, begun: Path, whole: Path, tmp_path: Path) -> None:
+    folder = copied(begun, tmp_path)
+    assert train(["--resume", "run", "--quiet"], tmp_path, kill) == -9
+    assert (reservations(folder), stored(folder)) == (reserved, kept)
+    assert train(["--resume", "run", "--quiet"], tmp_path) == 0
+    assert_same(folder, whole)
+
+
+def test_killed_again_and_again_at_random(tmp_path: Path) -> None:
+    rounds, moments = 80, random.Random(7)
+    words = [*WORDS, "--rounds", str(rounds), "--noise-multiplier", "4", "--evaluate-every", "10"]
+    assert train([*words, "--out", "run"], tmp_path, Kill("before", RESERVE)) == -9
+    (tmp_path / "whole").mkdir()
+    whole = copied(tmp_path / "run", tmp_path / "whole")
+    assert train(["--resume", "run", "--quiet"], whole.parent) == 0
+    folder, before = tmp_path / "run", 0
+    for _ in range(8):
+        resume_and_kill(folder, moments.uniform(0.0, 0.1))
+        assert reservations(folder) >= max(before, stored(folder))
+        before = reservations(folder)
+        print("KILLED AT", before, stored(folder))
+    assert 8 <= before < rounds, "every kill came in the middle"
+    assert train(["--resume", "run", "--quiet"], tmp_path) == 0
+    assert_same(folder, whole, rounds)
+
+
+def test_a_torn_line_is_written_again(begun: Path, whole: Path, tmp_path: Path) -> None:
+    folder = copied(begun, tmp_path)
+    assert train(["--resume", "run", "--quiet"], tmp_path, Kill("after", SETTLE, 3)) == -9
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"round": 3, "epsi')
+    assert train(["--resume", "run", "--quiet"], tmp_path) == 0
+    assert_same(folder, whole)
+
+
+@pytest.mark.parametrize(
+    "kill",
+    [
+        Kill("after", RENAME, 1),  # run.toml
+        Kill("after", RENAME, 2),  # secret.key
+        Kill("after", "sfumato.engine.simulate:Ledger"),
+        Kill("before", RENAME, 3),  # the first checkpoint
+        Kill("after", RENAME, 3),
+    ],
+    ids=lambda kill: f"{kill.when} {kill.function.rpartition(':')[2]} {kill.call}",
+)
+def test_killed_while_it_is_set_up(kill: Kill, tmp_path: Path) -> None:
+    assert train([*WORDS, "--out", "run"], tmp_path, kill) == -9
+    assert train([*WORDS, "--out", "run"], tmp_path) == 2, "an existing folder is never overwritten"
+    assert train(["--resume", "run", "--quiet"], tmp_path) == 0
+    assert [line["round"] for line in metrics(tmp_path / "run")] == list(range(1, ROUNDS + 1))
+    assert reservations(tmp_path / "run") == ROUNDS
+
+
+def test_data_that_may_have_changed_are_paid_for_again_and_stop_at_the_budget(tmp_path: Path) -> None:
+    (tmp_path / "hers.py").write_text(
+        "import torch\ndef client(number):\n    return torch.full((3, 4), float(number)), torch.tensor([0, 1, 0])\n"
+    )
+    words = ["--data", "hers:client", "--outputs", "2", "--clients", "30", "--rounds", "3", "--epsilon", "3", "--quiet"]
+    assert train([*words, "--out", "run"], tmp_path, Kill("after", COMPUTE, 2)) == -9
+    assert train(["--resume", "run", "--quiet"], tmp_path) == 3
+    folder = tmp_path / "run"
+    assert [line["round"] for line in metrics(folder)] == [1, 2]
+    assert reservations(folder) == 3
+    summary = json.loads((folder / "run.json").read_text())
+    assert summary["rounds"] == 2 and summary["stopped"]
+    assert metrics(folder)[-1]["epsilon"] == summary["epsilon"] <= 3
+
+
+def test_a_ledger_that_lost_rounds_is_refused(begun: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = copied(begun, tmp_path)
+    assert train(["--resume", "run", "--quiet"], tmp_path, Kill("before", RESERVE, 3)) == -9
+    for file in folder.glob("ledger.sqlite*"):
+        file.unlink()
+    assert train(["--resume", "run", "--quiet"], tmp_path) == 2
+    assert stored(folder) == 2
