@@ -5,6 +5,7 @@
 Writes results/accounting.json and results/accounting.md. Our caches are emptied before every repeat.
 """
 
+# ruff: noqa: B023  (each lambda is called before its loop goes on)
 from __future__ import annotations
 
 import json
@@ -40,7 +41,9 @@ def measured(work: Callable[[], float], repeats: int) -> tuple[float, float]:
 
 
 def theirs(rate: float, noise: float, times: int, delta: float, step: float) -> float:
-    law = privacy_loss_distribution.from_gaussian_mechanism(noise, sampling_prob=rate, value_discretization_interval=step)
+    law = privacy_loss_distribution.from_gaussian_mechanism(
+        noise, sampling_prob=rate, value_discretization_interval=step
+    )
     return float(law.self_compose(times).get_epsilon_for_delta(delta))
 
 
@@ -88,7 +91,10 @@ def calibration_row() -> dict[str, Any]:
         return float(dp.calibrate_dp_mechanism(PLDAccountant, event, epsilon, delta, tol=1e-4))
 
     fast, ours = measured(
-        lambda: calibrate_noise(lambda noise: Repeated(PoissonSampled(rate, GaussianEvent(noise)), times), epsilon, delta), 5
+        lambda: calibrate_noise(
+            lambda noise: Repeated(PoissonSampled(rate, GaussianEvent(noise)), times), epsilon, delta
+        ),
+        5,
     )
     slow, value = measured(peer, 1)
     attained = accountant().epsilon(Repeated(PoissonSampled(rate, GaussianEvent(ours)), times), delta)
@@ -113,7 +119,9 @@ def fixed_rows() -> list[dict[str, Any]]:
         rows.append({"what": what, "ours_seconds": fast, "epsilon": value, "ours_error": value / fine - 1})
     local = Repeated(FixedSizeSampled(16 / 600, GaussianEvent(1.0)), 38)
     fast, value = measured(lambda: Pld().epsilon(Repeated(Mixture(0.5, local), 194), 1e-5), 5)
-    rows.append({"what": "epsilon, participation 0.5 of 194 rounds of 38 such steps", "ours_seconds": fast, "epsilon": value})
+    rows.append(
+        {"what": "epsilon, participation 0.5 of 194 rounds of 38 such steps", "ours_seconds": fast, "epsilon": value}
+    )
     event_once = PoissonSampled(0.05, GaussianEvent(1.0))
     fast, _ = measured(lambda: Pld().epsilons(event_once, range(1, 201), 1e-5)[-1], 1)
     rows.append({"what": "epsilon after each of 200 rounds", "ours_seconds": fast})
@@ -139,7 +147,8 @@ def main() -> None:
     (folder / "accounting.json").write_text(json.dumps(results, indent=2) + "\n")
     note = (
         "Medians of one run on one machine. dp-accounting runs at the coarsest step (halved from 0.1) whose epsilon is "
-        "within 1e-3 of a fine grid, and ours at a precision of 5e-4 (its default is 1e-4); `calibrate_dp_mechanism` at its default grid. Errors are relative to the fine grid."
+        "within 1e-3 of a fine grid, and ours at a precision of 5e-4 (its default is 1e-4); `calibrate_dp_mechanism` "
+        "at its default grid. Errors are relative to the fine grid."
     )
     (folder / "accounting.md").write_text(f"# Accounting speed\n\n{note}\n\n{table(rows)}\n")
     print(table(rows))

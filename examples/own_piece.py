@@ -29,9 +29,7 @@ class Signs:
 
 @dataclass(frozen=True)
 class Careless:
-    """The same statement about rows sqrt(dimension) times as long."""
-
-    norm: float
+    norm: float  # stated as before, but of each coordinate alone
 
     def __call__(self, rows: torch.Tensor, context: Context) -> torch.Tensor:
         return torch.nan_to_num(torch.sign(rows)) * self.norm
@@ -50,12 +48,10 @@ def main() -> None:
     noise = AddNoise(Gaussian(noise_multiplier=1.0))
     round = Round(Poisson(rate=0.5), Sgd(lr=0.1, epochs=1), Mean(over=50), client=(Signs(1.0),), server=(noise,))
     check_round(round)  # an attack on the whole round finds no more than is claimed
-
     torch.manual_seed(0)  # made-up data
     clients = [(x, x.sum(1)) for x in torch.randn(100, 8, 3)]
-    model = torch.nn.Linear(3, 1)
-    for progress in simulate(round, Population.from_list(clients, name="sums"), model, regression(), rounds=5):
-        pass
+    population = Population.from_list(clients, name="sums")
+    *_, progress = simulate(round, population, torch.nn.Linear(3, 1), regression(), rounds=5)
     print(progress.guarantee(delta=1e-3))
 
 

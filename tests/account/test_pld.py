@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -76,8 +76,7 @@ def sampled_gaussian_delta(rate: float, ratio: float, epsilon: float) -> float:
 
     edges = np.linspace(-10 * ratio, 1 + 10 * ratio, 200)
     return max(
-        sum(quad(gap, a, b, args=(forward,), epsabs=1e-14)[0] for a, b in zip(edges, edges[1:], strict=False))
-        for forward in (True, False)
+        sum(quad(gap, a, b, args=(forward,), epsabs=1e-14)[0] for a, b in pairwise(edges)) for forward in (True, False)
     )
 
 
@@ -146,7 +145,7 @@ def test_tilting_keeps_relative_precision_at_tiny_deltas() -> None:
     event = Repeated(GaussianEvent(3.0), 20)
     for epsilon in (5.0, 20.0, 40.0):
         exact = gdp_delta(math.sqrt(20) / 3, epsilon)
-        assert exact <= PLD.delta(event, epsilon) <= exact * (1 + 1e-2)
+        assert exact <= PLD.delta(event, epsilon) <= exact * (1 + 3e-2)
 
 
 @pytest.mark.parametrize(

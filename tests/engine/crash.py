@@ -60,7 +60,16 @@ def _train(words: list[str], place: Path, kill: Kill | None) -> None:
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
-    "sfumato.cli sfumato.run sfumato.prepare sfumato.report sklearn.datasets matplotlib.backends.backend_svg".split()
+    [
+        "sfumato.cli",
+        "sfumato.run",
+        "sfumato.prepare",
+        "sfumato.report",
+        "sklearn.datasets",
+        "matplotlib.figure",
+        "matplotlib.backends.backend_svg",
+        "pydantic",
+    ]
 )
 
 

@@ -440,14 +440,15 @@ def test_a_clients_work_depends_on_neither_cohort_nor_order() -> None:
     from sfumato.engine.cohort import Cohort
 
     cohort = Cohort(simulation.job, population, Plan("stacked", 8))
-    alone = cohort.total(simulation.start.params, [4], 0, key).rows
+    opening = cohort.open(simulation.start.params, 0, key)
+    alone = cohort.total(simulation.start.params, [4], opening).rows
     pair = (
-        cohort.total(simulation.start.params, [3, 4], 0, key).rows
-        - cohort.total(simulation.start.params, [3], 0, key).rows
+        cohort.total(simulation.start.params, [3, 4], opening).rows
+        - cohort.total(simulation.start.params, [3], opening).rows
     )
     assert torch.allclose(alone, pair, atol=1e-6)
-    forwards = cohort.total(simulation.start.params, [0, 3, 4, 6], 0, key).rows
-    backwards = cohort.total(simulation.start.params, [6, 4, 3, 0], 0, key).rows
+    forwards = cohort.total(simulation.start.params, [0, 3, 4, 6], opening).rows
+    backwards = cohort.total(simulation.start.params, [6, 4, 3, 0], opening).rows
     assert torch.allclose(forwards, backwards, atol=1e-6)
 
 

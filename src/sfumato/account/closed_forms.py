@@ -154,7 +154,7 @@ def dp_fed_ls_table_uniform(rate: Real, ratio: Real, rounds: int, delta: Real) -
     `ratio` is over the replace sensitivity, twice the clip norm.
 
     >>> round(dp_fed_ls_table_uniform(0.05, 1.5, 200, 2000**-1.1), 2)
-    5.22
+    5.23
     """
     orders = np.arange(2.0, 257)
     curve = rounds * rdp_fixed_size_gaussian(rate, ratio, orders)

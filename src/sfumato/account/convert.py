@@ -21,7 +21,7 @@ Number = TypeVar("Number", float, Array)
 def epsilon_from_rdp(order: Number, rho: Number, delta: Real) -> Number:
     """The improved conversion; it may be negative, which means 0.
 
-    >>> round(epsilon_from_rdp(8.0, 0.5, 1.3516813580297707e-06), 9)
+    >>> round(float(epsilon_from_rdp(8.0, 0.5, 1.3516813580297707e-06)), 9)
     2.0
     """
     result: Number = rho + np.log1p(-1 / order) - (math.log(delta) + np.log(order)) / (order - 1)

@@ -25,7 +25,7 @@ def individual_epsilons(
     """The epsilon of each client; what holds for all of them is the largest.
 
     >>> [round(value, 2) for value in individual_epsilons(1.0, [1.0, 0.5], [0.05, 0.05], 200, 1e-5)]
-    [4.77, 1.57]
+    [4.77, 1.56]
     """
     if len(norms) != len(rates):
         raise BadValue(f"{len(norms)} norms but {len(rates)} rates: give one of each per client.")

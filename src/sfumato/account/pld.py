@@ -24,10 +24,10 @@ import numpy as np
 from sfumato.account.checks import check_delta, check_epsilon, check_rate
 from sfumato.account.convert import epsilon_from_rdp, log_delta_from_rdp
 from sfumato.account.dominating import merged_gaussian, pair_of
-from sfumato.account.event import Composed, Event, GaussianEvent, Mixture, Nothing, Real, Repeated
+from sfumato.account.event import Composed, Event, GaussianEvent, Mixture, Nothing, Real, Repeated, compose
 from sfumato.account.lattice import Grid, Loss, Sometimes, Times, Together, grid
-from sfumato.account.noises import Array
-from sfumato.account.pairs import Reversed
+from sfumato.account.noises import ROUNDING, Array
+from sfumato.account.pairs import Pair, Reversed
 from sfumato.account.structure import check_one_relation, costs_nothing, is_non_private
 from sfumato.account.tail import FAST_WINDOW, LARGEST_WINDOW, Tail, width
 
@@ -58,7 +58,7 @@ class Pld:
         check_delta(delta)
         if _trivial(event):
             return 0.0 if costs_nothing(event) else math.inf
-        best = 0.0
+        best, event = 0.0, compose(event)
         for backward in _directions(event):
             best = max(best, _epsilon(event, backward, delta, self.precision, best))
         return best
@@ -72,6 +72,7 @@ class Pld:
         check_epsilon(epsilon)
         if _trivial(event):
             return 0.0 if costs_nothing(event) else 1.0
+        event = compose(event)
         return max(_delta(event, backward, epsilon, self.precision) for backward in _directions(event))
 
     def tradeoff(self, event: Event, false_positive_rate: Real) -> float:
@@ -95,6 +96,8 @@ def _trivial(event: Event) -> bool:
 
 def _epsilon(event: Event, backward: bool, delta: Real, precision: float, known: float) -> float:
     """The epsilon of one direction, or anything at most `known` if it is below that."""
+    if _leaves(event) == [event]:
+        return _one_step_epsilon(_one_way(event, backward), delta)
     view = _View(event, backward, math.log(delta) - 14)
     rough = view.loss()
     if delta <= rough.infinite:
@@ -107,6 +110,9 @@ def _epsilon(event: Event, backward: bool, delta: Real, precision: float, known:
 
 
 def _delta(event: Event, backward: bool, epsilon: Real, precision: float) -> float:
+    if _leaves(event) == [event]:
+        return _one_step_delta(_one_way(event, backward), epsilon)
+
     def log_delta(order: Array, rho: Array) -> Array:
         return log_delta_from_rdp(order, rho, epsilon)
 
@@ -121,6 +127,31 @@ def _delta(event: Event, backward: bool, epsilon: Real, precision: float) -> flo
     loss, step = _tuned(view, max(tilt, 0.5 / spread), max(epsilon, spread), precision)
     bound = float(Tail(loss, step, tilt, epsilon).deltas(np.array([float(epsilon)]))[0])
     return min(1.0, math.exp(min(simple, 0.0)) + whole.infinite, bound)
+
+
+def _one_step_delta(pair: Pair, epsilon: Real) -> float:
+    """P(loss > epsilon) - e^epsilon Q(loss > epsilon), from above."""
+    found = pair.cells(np.array([-epsilon, 0.0, epsilon]) if epsilon else np.zeros(1))
+    if math.isinf(found.log_p[-1]):
+        return 0.0
+    doubt = 2 * found.ratio_error[-1] + 8 * ROUNDING * epsilon
+    share = -math.expm1(min(epsilon - found.ratio[-1] - doubt, 0.0))
+    return float(min(1.0, math.exp(found.log_p[-1] + found.error[-1]) * share))
+
+
+def _one_step_epsilon(pair: Pair, delta: Real) -> float:
+    """Without repetition there is nothing to approximate: the epsilon whose delta is the one asked for, by bisection."""
+    if _one_step_delta(pair, 0.0) <= delta:
+        return 0.0
+    low, high = 0.0, 1.0
+    while _one_step_delta(pair, high) > delta:
+        low, high = high, 2 * high
+        if high > 1e12:
+            return math.inf
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if _one_step_delta(pair, middle) > delta else (low, middle)
+    return high
 
 
 @lru_cache(maxsize=16)
@@ -139,11 +170,11 @@ def _profile(event: Event, precision: float) -> tuple[Array, Array]:
 def _best_tilt(loss: Loss, bound: Callable[[Array, Array], Array]) -> tuple[float, float]:
     """The tilt (Renyi order minus one) with the smallest bound, and that bound."""
     tilts = _TILTS
-    for width in (2.25, 0.6, 0.16, 0.0):
+    for reach in (2.25, 0.6, 0.16, 0.0):
         values = bound(1 + tilts, loss.cumulants(tilts) / tilts)
         at = int(np.nanargmin(values))
         best = float(tilts[at]), float(values[at])
-        tilts = best[0] * 2.0 ** np.linspace(-width, width, 7)
+        tilts = best[0] * 2.0 ** np.linspace(-reach, reach, 7)
     return best
 
 
@@ -157,17 +188,20 @@ def _tuned(view: _View, tilt: float, epsilon: Real, precision: float) -> tuple[L
     window = max(width(rough, tilt, epsilon), 20 * spread)
     least = window / LARGEST_WINDOW
     step = min(spread / 4, math.sqrt(12 * wanted / (_steps(view.event) * (1 + tilt))))
+    good: tuple[Loss, float] | None = None
     for _ in range(8):
         step = 2.0 ** (math.floor(2 * math.log2(max(step, least))) / 2)
         loss, used = view.loss(step, spacing), step
         error = _excess(loss, tilt)
-        better = min(step * min(max(math.sqrt(0.6 * wanted / max(error, 1e-300)), 0.02), 50.0), spread / 6)
-        settled = error < wanted and max(better, least) / step < 1.5
         enough = error <= wanted or (error <= 6 * wanted and window / step >= FAST_WINDOW)
-        if settled or (enough and error >= 0.1 * wanted) or step < 1.01 * least:
-            break
+        if good and not enough:
+            return good
+        better = min(step * min(max(math.sqrt(0.6 * wanted / max(error, 1e-300)), 0.02), 50.0), spread / 6)
+        if (enough and (error >= 0.1 * wanted or max(better, least) < 1.5 * step)) or step < 1.01 * least:
+            return loss, used
+        good = (loss, used) if enough else None
         step = better
-    return loss, used
+    return good or (loss, used)
 
 
 def _excess(loss: Loss, tilt: float) -> float:
@@ -213,10 +247,14 @@ def _loss(event: Event, backward: bool, rare: int | None, step: float, spacing: 
     return _leaf(event, backward, rare, step, spacing)
 
 
+def _one_way(event: Event, backward: bool) -> Pair:
+    pair = pair_of(event)
+    return Reversed(pair) if backward and not pair.symmetric else pair
+
+
 @lru_cache(maxsize=64)
 def _leaf(event: Event, backward: bool, rare: int | None, step: float, spacing: float) -> Grid:
-    pair = pair_of(event)
-    pair = Reversed(pair) if backward and not pair.symmetric else pair
+    pair = _one_way(event, backward)
     if rare is None:
         return grid(pair, step, spacing)
     whole = _leaf(event, backward, None, 0.0, ROUGH)

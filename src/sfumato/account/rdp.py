@@ -53,7 +53,7 @@ class Rdp:
 
     >>> from sfumato.account.event import Repeated
     >>> round(Rdp().epsilon(Repeated(PoissonSampled(0.05, GaussianEvent(1.0)), 200), 1e-5), 2)
-    5.32
+    5.37
     """
 
     name: str = "rdp"

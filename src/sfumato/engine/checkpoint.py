@@ -31,6 +31,7 @@ class Checkpoint:
     params: torch.Tensor
     state: dict[str, torch.Tensor]
     memory: dict[int, torch.Tensor] = field(default_factory=dict)  # what clients keep, by client
+    kept: dict[str, torch.Tensor] = field(default_factory=dict)  # what pieces keep, by place
 
     def write(self, folder: Path) -> None:
         """Replace the folder's checkpoint by this one."""
@@ -40,7 +41,9 @@ class Checkpoint:
             "description": self.description,
             "plan": asdict(self.plan),
         }
-        tensors = {"params": self.params.cpu(), **{f"state.{name}": value.cpu() for name, value in self.state.items()}}
+        named = {f"state.{name}": value for name, value in self.state.items()}
+        named.update({f"kept.{name}": value for name, value in self.kept.items()})
+        tensors = {"params": self.params.cpu(), **{name: value.cpu().contiguous() for name, value in named.items()}}
         if self.memory:
             facts["clients"] = list(self.memory)
             tensors["memory"] = torch.stack(list(self.memory.values())).cpu()
@@ -58,11 +61,14 @@ class Checkpoint:
                 tensors: Mapping[str, torch.Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except Exception as error:
             raise DataError(f"{path} cannot be read: {error}. Start a new run in another folder.") from error
-        state = {name.removeprefix("state."): value for name, value in tensors.items() if name.startswith("state.")}
+        state, kept = (
+            {name.removeprefix(word): value for name, value in tensors.items() if name.startswith(word)}
+            for word in ("state.", "kept.")
+        )
         plan = Plan(**facts["plan"])
         memory = dict(zip(facts.get("clients", []), tensors.get("memory", ()), strict=True))
         return Checkpoint(
-            facts["round"], facts["attempt"], facts["description"], plan, tensors["params"], state, memory
+            facts["round"], facts["attempt"], facts["description"], plan, tensors["params"], state, memory, kept
         )
 
 

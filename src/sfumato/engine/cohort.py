@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from sfumato.data.population import Population, Records
+from sfumato.data.population import Population, PublicData, Records
 from sfumato.engine.plan import Plan
-from sfumato.engine.slots import Slots
+from sfumato.engine.slots import Kept, Opening, Slots
 from sfumato.errors import DataError, SfumatoError
 from sfumato.key import Key
 from sfumato.local.task import Task
@@ -53,8 +53,7 @@ class _Start:
     """Where a round begins."""
 
     params: torch.Tensor
-    number: int
-    key: Key
+    opening: Opening
     memory: Memory
 
     def rows(self, ids: Sequence[int]) -> torch.Tensor:
@@ -82,15 +81,24 @@ class Cohort:
             self._pool.shutdown(cancel_futures=True)
             torch.set_num_threads(self._threads)
 
-    def total(
-        self, params: torch.Tensor, ids: Sequence[int], number: int, key: Key, memory: Memory | None = None
-    ) -> Total:
+    def open(self, params: torch.Tensor, number: int, key: Key, kept: Kept | None = None) -> Opening:
+        """Begin a round: let the pieces prepare what all clients share."""
+
+        def train(data: PublicData) -> torch.Tensor:
+            own = key.child("public", round=number)
+            return self._train(self._task(_Start(params, Opening(number, key), {}), [-1], [data.records], [own]), [-1])[
+                0
+            ]
+
+        return self.job.slots.open(number, key, kept, train)
+
+    def total(self, params: torch.Tensor, ids: Sequence[int], opening: Opening, memory: Memory | None = None) -> Total:
         """Train the cohort from `params`, or from what each client remembers, and add its messages."""
-        rows = torch.zeros_like(params, dtype=torch.float64)
+        rows = torch.zeros(self.job.slots.width, dtype=torch.float64, device=params.device)
         weight = 0.0
         norms: list[float] = []
         trained: dict[int, torch.Tensor] = {}
-        start = _Start(params, number, key, memory or {})
+        start = _Start(params, opening, memory or {})
         for part in self._parts(start, ids):
             trained.update(part.trained)
             rows += part.rows
@@ -114,9 +122,19 @@ class Cohort:
                 pending.append(self._pool.submit(self._block, start, block))
 
     def _block(self, start: _Start, ids: list[int]) -> Total:
+        opening = start.opening
         clients = [self._load(client) for client in ids]
-        keys = [start.key.child("client", id=client, round=start.number) for client in ids]
-        task = Task(
+        keys = [opening.key.child("client", id=client, round=opening.number) for client in ids]
+        rows = self._train(self._task(start, ids, clients, keys), ids)
+        sizes = torch.tensor([records.count for records in clients], device=rows.device)
+        norms = tuple(rows.norm(dim=1).tolist()) if self.diagnostics else ()
+        messages = self.job.slots.messages(rows, sizes, keys, opening)
+        total, weight = self.job.slots.weighted_sum(messages, sizes)
+        keeps = self.job.slots.round.personal is not None
+        return Total(total, weight, norms, dict(zip(ids, rows, strict=True)) if keeps else {})
+
+    def _task(self, start: _Start, ids: list[int], clients: list[Records], keys: list[Key]) -> Task:
+        return Task(
             self.plan.forward(getattr(self._own, "module", self.job.module)),
             self.job.slots.layout,
             self.job.objective.loss,
@@ -124,15 +142,8 @@ class Cohort:
             start.rows(ids),
             clients,
             keys,
-            start.number,
+            start.opening.number,
         )
-        rows = self._train(task, ids)
-        sizes = torch.tensor([records.count for records in clients], device=rows.device)
-        norms = tuple(rows.norm(dim=1).tolist()) if self.diagnostics else ()
-        messages = self.job.slots.messages(rows, sizes, keys, start.number, start.key)
-        total, weight = self.job.slots.weighted_sum(messages, sizes)
-        keeps = self.job.slots.round.personal is not None
-        return Total(total, weight, norms, dict(zip(ids, rows, strict=True)) if keeps else {})
 
     def _load(self, client: int) -> Records:
         records = self.population.client(client).train

@@ -27,7 +27,7 @@ from sfumato.derive import Derivation
 from sfumato.engine.checkpoint import Checkpoint, make_folder, root_key
 from sfumato.engine.cohort import Cohort, Job, Memory, Total
 from sfumato.engine.plan import Plan, choose, made_up
-from sfumato.engine.slots import Slots
+from sfumato.engine.slots import Opening, Slots
 from sfumato.engine.spending import Spending, open_shared
 from sfumato.errors import BadValue, DataError, LedgerError
 from sfumato.guarantee import Guarantee, check_delta, guarantee
@@ -132,8 +132,9 @@ class Simulation:
                 self.spending.check(number, name)
             reservations = self.spending.reserve(number, now.attempt, name)
             ids = self.job.slots.round.sample.draw(self.population.size, key.child("cohort", round=number))
-            total = cohort.total(now.params, ids.tolist(), number, key, now.memory)
-            now = self._serve(now, total, number, key)
+            opening = cohort.open(now.params, number, key, now.kept)
+            total = cohort.total(now.params, ids.tolist(), opening, now.memory)
+            now = self._serve(now, total, opening)
             if self.folder is not None:
                 now.write(self.folder)
             self.spending.settle(reservations)
@@ -144,9 +145,10 @@ class Simulation:
     def _key(self, attempt: int) -> Key:
         return self.root.child("run", description=self.start.description, attempt=attempt)
 
-    def _serve(self, now: Checkpoint, total: Total, number: int, key: Key) -> Checkpoint:
+    def _serve(self, now: Checkpoint, total: Total, opening: Opening) -> Checkpoint:
         """The server's half: divide, noise, process, step."""
-        value = self.job.slots.release(total.rows, total.weight, number, key)
+        value, kept = self.job.slots.release(total.rows, total.weight, opening)
+        number = opening.number
         params, state = self.job.slots.round.optimizer.step(now.params, now.state, value)
         if not bool(params.isfinite().all()):
             raise DataError(
@@ -154,8 +156,8 @@ class Simulation:
                 "broken row is enough."
             )
         personal = self.job.slots.round.personal
-        kept = {client: personal.keep(now.params + row, params) for client, row in total.trained.items()}
-        return Checkpoint(number + 1, now.attempt, now.description, now.plan, params, state, {**now.memory, **kept})
+        own = {client: personal.keep(now.params + row, params) for client, row in total.trained.items()}
+        return replace(now, round=number + 1, params=params, state=state, memory={**now.memory, **own}, kept=kept)
 
 
 def simulate(
@@ -220,7 +222,7 @@ def simulate(
         )
     if found is None:
         plan = plan or choose(round, module, layout, objective, example)
-        found = Checkpoint(0, 0, described, plan, params, round.optimizer.start(params))
+        found = Checkpoint(0, 0, described, plan, params, round.optimizer.start(params), {}, job.slots.start())
         if path is not None:
             found.write(path)
     inputs = _inputs(root, population, found.plan)

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 
-from sfumato.context import Context
+from sfumato.context import Context, Facts
+from sfumato.data.population import PublicData
 from sfumato.derive import UnitDerivation, pieces
 from sfumato.key import Key
 from sfumato.round import Round
 from sfumato.update import Layout
+
+Kept = dict[str, torch.Tensor]  # what pieces keep between rounds, and the last release
+_PREVIOUS = "previous"
+
+
+def _no_training(data: PublicData) -> torch.Tensor:
+    raise NotImplementedError("this engine cannot train on public data")
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What is fixed for a whole round before any client is loaded; all of it is public but the key."""
+
+    number: int
+    key: Key
+    kept: Kept = field(default_factory=dict)
+    prepared: dict[int, torch.Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -22,14 +41,45 @@ class Slots:
     proof: UnitDerivation
     layout: Layout
 
-    def messages(
-        self, rows: torch.Tensor, sizes: torch.Tensor, keys: Sequence[Key], number: int, key: Key
-    ) -> torch.Tensor:
-        """What the clients send: the rows after the client slot. `key` is the round's, `keys` are the clients' own."""
-        for place, (slot, piece) in enumerate(pieces(self.round)):
-            if slot == "client":
-                shared = key.child("shared", round=number, place=place)
-                rows = piece(rows, Context(number, self.layout, self.proof.before[place], shared, sizes, tuple(keys)))
+    def _of(self, wanted: str) -> list[tuple[int, Any]]:
+        return [(place, piece) for place, (slot, piece) in enumerate(pieces(self.round)) if slot == wanted]
+
+    def start(self) -> Kept:
+        """What pieces keep before the first round."""
+        return {f"piece.{place}": piece.start() for place, piece in self._of("client") if hasattr(piece, "start")}
+
+    @property
+    def width(self) -> int:
+        """The length of a message."""
+        ((place, _),) = self._of("aggregate")
+        return self.proof.before[place].dimension
+
+    def open(
+        self,
+        number: int,
+        key: Key,
+        kept: Kept | None = None,
+        train: Callable[[PublicData], torch.Tensor] = _no_training,
+    ) -> Opening:
+        """Let the pieces prepare what all clients share."""
+        kept = self.start() if kept is None else kept
+        prepared = {}
+        for place, piece in self._of("client"):
+            if hasattr(piece, "prepare"):
+                shared = key.child("prepared", round=number, place=place)
+                prepared[place] = piece.prepare(Facts(self.layout, shared, kept.get(_PREVIOUS), train))
+        return Opening(number, key, kept, prepared)
+
+    def _context(self, place: int, opening: Opening, key: Key) -> Context:
+        state = opening.kept.get(f"piece.{place}")
+        claim = self.proof.before[place]
+        return Context(opening.number, self.layout, claim, key, prepared=opening.prepared.get(place), state=state)
+
+    def messages(self, rows: torch.Tensor, sizes: torch.Tensor, keys: Sequence[Key], opening: Opening) -> torch.Tensor:
+        """What the clients send: the rows after the client slot. `keys` are the clients' own."""
+        for place, piece in self._of("client"):
+            shared = opening.key.child("shared", round=opening.number, place=place)
+            rows = piece(rows, replace(self._context(place, opening, shared), sizes=sizes, keys=tuple(keys)))
         return rows
 
     def weighted_sum(self, messages: torch.Tensor, sizes: torch.Tensor) -> tuple[torch.Tensor, float]:
@@ -37,11 +87,30 @@ class Slots:
         weights = self.round.aggregate.weights(sizes)
         return (messages.double() * weights[:, None]).sum(0), float(weights.sum())
 
-    def release(self, total: torch.Tensor, weight: float, number: int, key: Key) -> torch.Tensor:
-        """What the server makes of the sum: the aggregate after the server slot."""
+    def release(self, total: torch.Tensor, weight: float, opening: Opening) -> tuple[torch.Tensor, Kept]:
+        """What the server makes of the sum, and what is kept for the next round.
+
+        As soon as the value is paid for, what client pieces did to its shape and scale is undone, last piece first.
+        """
         value = self.round.aggregate.finish(total, weight).float()
-        for place, (slot, piece) in enumerate(pieces(self.round)):
-            if slot == "server":
-                own = key.child("server", round=number, place=place)
-                value = piece(value, Context(number, self.layout, self.proof.before[place], own))
+        kept, undone = dict(opening.kept), False
+        for place, piece in self._of("server"):
+            if self.proof.before[place].paid and not undone:
+                value, undone = self._undo(value, opening, kept), True
+            value = piece(
+                value, self._context(place, opening, opening.key.child("server", round=opening.number, place=place))
+            )
+        if not undone:
+            value = self._undo(value, opening, kept)
+        if any(getattr(piece, "needs_previous", False) for _, piece in self._of("client")):
+            kept[_PREVIOUS] = value
+        return value, kept
+
+    def _undo(self, value: torch.Tensor, opening: Opening, kept: Kept) -> torch.Tensor:
+        for place, piece in reversed(self._of("client")):
+            context = self._context(place, opening, opening.key)
+            if hasattr(piece, "follow"):
+                kept[f"piece.{place}"] = piece.follow(value, context)
+            if hasattr(piece, "undo"):
+                value = piece.undo(value, context)
         return value

@@ -68,9 +68,9 @@ def _stacked_linear(
     clients: int, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
 ) -> torch.Tensor:
     rows = x.reshape(clients, -1, x.shape[-1])
-    transposed = weight.transpose(1, 2)
-    y = torch.bmm(rows, transposed) if bias is None else torch.baddbmm(bias.unsqueeze(1), rows, transposed)
-    return y.reshape(*x.shape[:-1], weight.shape[1])
+    columns = rows.transpose(1, 2)  # not the weight: its gradient then has the weight's own layout, and is added fast
+    y = torch.bmm(weight, columns) if bias is None else torch.baddbmm(bias.unsqueeze(2), weight, columns)
+    return y.transpose(1, 2).reshape(*x.shape[:-1], weight.shape[1])
 
 
 def _affine(clients: int, x: torch.Tensor, weight: Any, bias: Any, lead: int) -> torch.Tensor:

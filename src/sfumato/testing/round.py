@@ -55,8 +55,9 @@ def _releases(slots: Slots, population: int, draws: int, present: bool, others: 
         ids = torch.from_numpy(np.asarray(slots.round.sample.draw(count, key.child("cohort"))))
         sizes = torch.full((len(ids),), 5)
         keys = [key.child("client", id=int(client)) for client in ids]
-        messages = slots.messages(rows[ids], sizes, keys, 0, key)
-        found[draw] = float(slots.release(*slots.weighted_sum(messages, sizes), 0, key)[0])
+        opening = slots.open(0, key)
+        messages = slots.messages(rows[ids], sizes, keys, opening)
+        found[draw] = float(slots.release(*slots.weighted_sum(messages, sizes), opening)[0][0])
     return found
 
 

@@ -1,0 +1,43 @@
+"""The command line inside this process, in a folder of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from sfumato.cli import run
+
+SMALL = ["--rounds", "3", "--clients", "40", "--epochs", "1", "--noise-multiplier", "2"]
+
+
+class Answer(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Answer]
+
+
+@pytest.fixture
+def sfumato(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Calls a command in an empty working folder; gives back exit status, output and errors."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: str) -> Answer:
+        capsys.readouterr()
+        status = run(list(words))
+        return Answer(status, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run without a seed, with diagnostics."""
+    folder = tmp_path_factory.mktemp("runs") / "first"
+    assert run(["train", *SMALL, "--diagnostics", "--quiet", "--out", str(folder)]) == 0
+    return folder

@@ -1,0 +1,141 @@
+"""The command line as people meet it: a process with a terminal, without one, and with Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sfumato.cli import run
+
+SFUMATO = str(Path(sys.executable).parent / "sfumato")
+SMALL = ["--rounds", "3", "--clients", "40", "--epochs", "1", "--noise-multiplier", "2"]
+
+LAZY = """
+import sys
+import sfumato
+def check(what):
+    heavy = {"torch", "numpy", "scipy", "sklearn", "matplotlib"} & set(sys.modules)
+    assert not heavy, (what, heavy)
+check("import sfumato")
+from sfumato.cli import run
+for words in (["--version"], ["--help"], ["train", "--help"], ["recipes"], ["train", "--rounds", "0"]):
+    run(words)
+    assert "torch" not in sys.modules, words
+"""
+
+
+def test_help_and_mistakes_load_no_torch() -> None:
+    done = subprocess.run([sys.executable, "-c", LAZY], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_with_no_argument_it_trains_the_default(tmp_path: Path) -> None:
+    with (tmp_path / "out.txt").open("w") as out, (tmp_path / "err.txt").open("w") as err:
+        done = subprocess.run([SFUMATO, "train"], cwd=tmp_path, stdout=out, stderr=err, timeout=300)
+    shown, progress = (tmp_path / "out.txt").read_text(), (tmp_path / "err.txt").read_text()
+    assert done.returncode == 0, progress
+    assert "report: runs/dp-fedavg-digits-1/report.html" in shown and "(2, 0.00295)-differential privacy" in shown
+    assert progress.splitlines()[-1].startswith("round 40/40  accuracy 0.") and "\x1b" not in progress + shown
+    assert all(line.startswith("round ") for line in progress.splitlines())
+    found = json.loads((tmp_path / "runs/dp-fedavg-digits-1/run.json").read_text())
+    assert found["accuracy"] > 0.85 and 1.99 < found["epsilon"] <= 2.0 and found["population"] == 200
+
+
+@pytest.mark.parametrize("columns", [40, 100])
+def test_a_live_bar_in_a_terminal(columns: int, tmp_path: Path) -> None:
+    process, master = in_a_terminal(["train", *SMALL, "--out", "run"], tmp_path, columns)
+    shown = read_all(master)
+    assert process.wait(60) == 0, shown
+    assert "round 3/3" in shown and "\x1b[" in shown, "a bar that is drawn anew"
+    assert "accuracy 0." in shown and "epsilon" in shown and "report: run/report.html" in shown
+
+
+def in_a_terminal(words: list[str], place: Path, columns: int) -> tuple[subprocess.Popen[bytes], int]:
+    import fcntl
+    import struct
+    import termios
+
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    environment.pop("COLUMNS", None)
+    process = subprocess.Popen(
+        [SFUMATO, *words], cwd=place, stdin=slave, stdout=slave, stderr=slave, env=environment, close_fds=True
+    )
+    os.close(slave)
+    return process, master
+
+
+def read_all(master: int) -> str:
+    content = b""
+    while select.select([master], [], [], 120)[0]:
+        try:
+            part = os.read(master, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        content += part
+    os.close(master)
+    return content.decode()
+
+
+def test_ctrl_c_gives_130_and_resume_finishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [
+        "--rounds",
+        "200",
+        "--clients",
+        "40",
+        "--epochs",
+        "1",
+        "--noise-multiplier",
+        "20",
+        "--evaluate-every",
+        "50",
+    ]
+    process = subprocess.Popen(
+        [SFUMATO, "train", *words, "--out", "run"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    metrics, deadline = tmp_path / "run" / "metrics.jsonl", time.monotonic() + 120
+    while not (metrics.exists() and metrics.read_text().count("\n") >= 3) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, ""), err
+    assert err.endswith("interrupted; go on with: sfumato train --resume run\n") and "Traceback" not in err
+    done = metrics.read_text().count("\n")
+    assert 3 <= done < 200 and not (tmp_path / "run" / "run.json").exists()
+    monkeypatch.chdir(tmp_path)
+    assert run(["train", "--resume", "run", "--quiet"]) == 0
+    rounds = [json.loads(line)["round"] for line in metrics.read_text().splitlines()]
+    assert rounds == list(range(1, 201))
+
+
+def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
+    done = subprocess.run(
+        f"{SFUMATO} recipes | true", shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("columns", ["40", "80"])
+def test_no_name_is_cut_off_in_help(columns: str) -> None:
+    done = subprocess.run(
+        [SFUMATO, "train", "--help"], env={**os.environ, "COLUMNS": columns}, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0 and "…" not in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= int(columns)
+    assert "--records-per-client" in done.stdout and "--server-optimizer" in done.stdout

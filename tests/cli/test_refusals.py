@@ -1,0 +1,274 @@
+"""Bad input: exit status 2, one clear sentence that names what is wrong, and no traceback; nothing is left behind."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import socket
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.cli.conftest import SMALL, Command
+
+MODULE = """
+import torch
+from sfumato import Population, PublicData
+
+def raises():
+    raise RuntimeError("out of ink")
+
+def client(number):
+    return torch.ones(2, 3), torch.zeros(2, dtype=torch.int64)
+
+def raises_for_a_client(number):
+    raise RuntimeError("no such drawer")
+
+def text():
+    return "clients"
+
+def wrong_labels():
+    return [(torch.ones(2, 3), torch.full((2,), 9))] * 40
+
+def number(input_shape, outputs):
+    return 3
+
+def broken_model(input_shape, outputs):
+    return torch.nn.Linear(input_shape[0], outputs, bias="no", device="nowhere")
+
+def with_batchnorm(input_shape, outputs):
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.BatchNorm1d(64), torch.nn.Linear(64, outputs))
+"""
+OWN = "--clients 40 --outputs 2"
+
+BAD_WORDS = {
+    # names, with the near one
+    "trian": "'train'",
+    "train dp-fedavgg": "'dp-fedavg'",
+    "train --data minst": "'mnist'",
+    "train --data emnist": "emnist-letters",
+    "train --model logistik": "'logistic'",
+    "train --epsilom 2": "--epsilom. Did you mean '--epsilon'",
+    "train --split idd": "'iid'",
+    "train --task clasification": "'classification'",
+    "train --server-optimizer adm": "'adam'",
+    "train --relation replaced": "replace",
+    "train --set round=3": "'rounds'",
+    "train --set options.lrr=1": "'lr'",
+    "train --set data.client=5": "'clients'",
+    "train --set date.clients=5": "'data'",
+    "explain fedav": "'fedavg'",
+    # numbers
+    "train --epsilon abc": "--epsilon abc",
+    "train --rounds=1.5": "--rounds=1.5",
+    "train --rounds": "--rounds",
+    "train --epsilon nan": "epsilon=nan",
+    "train --epsilon -1": "epsilon=-1",
+    "train --epsilon 0": "epsilon=0",
+    "train --epsilon inf": "epsilon=inf",
+    "train --delta nan": "delta=nan",
+    "train --delta 0": "delta=0",
+    "train --delta 1": "delta=1",
+    "train --rounds 0": "rounds=0",
+    "train --rounds -3": "rounds=-3",
+    "train --clients 0": "clients=0",
+    "train --clients 100000": "100000 clients",
+    "train --records-per-client -5": "records_per_client=-5",
+    "train --records-per-client 5000": "5000",
+    "train --evaluate-every 0": "evaluate_every=0",
+    "train --test-fraction 1": "test_fraction=1",
+    "train --test-fraction nan": "test_fraction=nan",
+    "train --outputs -1": "-1",
+    "train --outputs 3": "outputs=3: digits has 10 classes",
+    "train --sample poisson:2": "2.0",
+    "train --sample poisson:nan": "nan",
+    "train --sample poison:0.1": "poisson:RATE",
+    "train --sample fixed:500": "500",
+    "train --sample fixed:1.5": "fixed:1.5",
+    "train --split dirichlet:-1": "dirichlet:-1",
+    "train --split shards:x": "shards:x",
+    "train --clip nan": "norm=nan",
+    "train --clip -1": "norm=-1",
+    "train --clip inf": "norm=inf",
+    "train --noise-multiplier nan": "noise_multiplier=nan",
+    "train --noise-multiplier 0": "fedavg",
+    "train --lr nan": "lr=nan",
+    "train --lr -1": "lr=-1",
+    "train --epochs 0": "epochs=0",
+    "train --batch-size 0": "batch_size=0",
+    "train --momentum 2": "momentum=2",
+    "train --lr-decay nan": "lr_decay=nan",
+    "train --proximal -1": "proximal",
+    "train --server-lr nan": "lr=nan",
+    "train --weight-cap -1": "cap=-1",
+    "train --set rounds=many": "rounds='many': a whole number",
+    "train --set data.clients=true": "data.clients=True: a whole number",
+    "train --set options.lr=fast": "options.lr='fast': a number",
+    "train --set options.lr=[1,2]": "options.lr=[1, 2]: a number",
+    "train --set options.epochs=1.5": "options.epochs=1.5: a whole number",
+    "train --set options.clip=true": "options.clip=True: a number",
+    "train --set options.sample=3": "options.sample=3: a text",
+    "train --set rounds": "key=value",
+    "train --set data=5": "'data'",
+    # what does not go together
+    "train fedavg --epsilon 2": "hides nothing",
+    "train fedavg --clip 2": "no option --clip",
+    "train --unproven --epsilon 2": "exclude each other",
+    "train --resume somewhere --rounds 4": "no other option",
+    "train --model cnn-cifar": "cnn-cifar",
+    "train dp-fedavg fedavg": "fedavg",
+    # devices
+    "train --device cuda:99": "cuda:99",
+    "train --device gpu": "device='gpu'",
+    # files and folders
+    "train --config nothing.toml": "nothing.toml",
+    "train --resume nothing": "--resume nothing",
+    "train --out /dev/null/run": "/dev/null",
+    "train --out /dev/null": "/dev/null",
+    "train --data ./nowhere --outputs 2": "no folder nowhere",
+    "evaluate nothing": "nothing",
+    "report nothing": "nothing",
+    "evaluate": "'run'",
+    # a user's own code
+    f"train --data nomodule:f {OWN}": "nomodule",
+    f"train --data own:clients {OWN}": "'client'",
+    f"train --data own:raises {OWN}": "out of ink",
+    f"train --data own:raises_for_a_client {OWN}": "no such drawer",
+    f"train --data own:text {OWN}": "a str",
+    f"train --data own:wrong_labels {OWN}": "client",
+    f"train --data syntax_error:f {OWN}": "SyntaxError",
+    "train --data own:client --outputs 2": "--clients",
+    "train --data own:client --clients 40": "--outputs",
+    "train --model own:number": "a int",
+    "train --model own:broken_model": "own:broken_model",
+    "train --model own:nothing": "own:nothing",
+    "train --model own:with_batchnorm": "BatchNorm",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", BAD_WORDS, ids=str)
+def test_it_is_refused_in_a_sentence(words: str, sfumato: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("own.py").write_text(MODULE)
+    Path("syntax_error.py").write_text("def f(:\n")
+    monkeypatch.delitem(sys.modules, "own", raising=False)
+    given = words.split()
+    if given[0] == "train" and "--resume" not in given and "--rounds" not in words:
+        given += ["--rounds", "2"]
+    status, out, err = sfumato(*given)
+    assert status == 2, (status, out, err)
+    assert err.startswith("sfumato: ") and err.endswith("\n")
+    assert BAD_WORDS[words] in err
+    assert "Traceback" not in err and "did not foresee" not in err
+    assert out == ""
+    spent = list(Path("runs").rglob("ledger.sqlite"))
+    assert not spent or "wrong_labels" in words, "refused before anything is spent"
+    assert spent or not Path("runs").exists() or not any(Path("runs").iterdir()), "nothing is left behind"
+
+
+BROKEN_FILES = {
+    "not TOML at all [": "is not TOML",
+    "schema = 99": "another version",
+    "rounds = 'ten'": "rounds='ten'",
+    "rounds = 0": "rounds=0",
+    "epsilon = -2": "epsilon",
+    "epsilon = nan": "epsilon",
+    "round = 3": "'rounds'",
+    "[dta]\nname = 'digits'": "'data'",
+    "[data]\nname = 3": "data.name=3",
+    "[options]\nlr = 'fast'": "options.lr",
+    "[options.lr]\nvalue = 1": "options.lr",
+    "options = 3": "options",
+    "recipe = 'dp-fedavgg'": "'dp-fedavg'",
+}
+
+
+@pytest.mark.parametrize("text", BROKEN_FILES)
+def test_a_broken_config_is_refused(text: str, sfumato: Command) -> None:
+    Path("run.toml").write_text(text)
+    for words in (["--config", "run.toml"], ["--resume", "."]):
+        status, out, err = sfumato("train", *words)
+        assert (status, out) == (2, "") and BROKEN_FILES[text] in err and "foresee" not in err, err
+    Path("run.toml").write_bytes(b"\xff\xfe")
+    assert sfumato("train", "--config", "run.toml").status == 2
+
+
+@pytest.mark.parametrize("name", ["other.txt", "run.toml"])
+def test_an_existing_folder_is_never_overwritten(name: str, sfumato: Command) -> None:
+    Path("mine").mkdir()
+    (Path("mine") / name).write_text("mine")
+    status, _, err = sfumato("train", *SMALL, "--out", "mine")
+    assert status == 2 and "never overwritten" in err
+    assert (Path("mine") / name).read_text() == "mine" and len(list(Path("mine").iterdir())) == 1
+
+
+def broken_clients() -> dict[str, tuple[dict[str, bytes], str]]:
+    """Folders of which one client's file is broken, and what the sentence must say."""
+
+    def file(**parts: object) -> bytes:
+        buffer = io.BytesIO()
+        np.savez(buffer, **parts)  # type: ignore[arg-type]
+        return buffer.getvalue()
+
+    good = file(x=np.ones((2, 3), np.float32), y=np.zeros(2, np.int64))
+    many = {f"{n:03}.npz": good for n in range(10)}
+    return {
+        "empty folder": ({}, "no client"),
+        "other files": ({"readme.txt": b"hello"}, "no client"),
+        "garbage": ({**many, "000.npz": b"garbage"}, "client 0"),
+        "no y": ({**many, "000.npz": file(x=np.ones((2, 3)))}, "client 0"),
+        "more y than x": ({**many, "000.npz": file(x=np.ones((2, 3)), y=np.zeros(3))}, "2 records and y has 3"),
+        "another shape": ({**many, "003.npz": file(x=np.ones((2, 4), np.float32), y=np.zeros(2, int))}, "client 3"),
+        "pickled": ({**many, "000.npz": file(x=np.array([object()]), y=np.zeros(1))}, "client 0"),
+        "too few": (many, "has 10"),
+    }
+
+
+@pytest.mark.parametrize("kind", broken_clients())
+def test_a_folder_of_broken_files_is_refused(kind: str, sfumato: Command) -> None:
+    files, sentence = broken_clients()[kind]
+    Path("people").mkdir()
+    for name, content in files.items():
+        (Path("people") / name).write_bytes(content)
+    clients = "11" if kind == "too few" else "10"
+    words = ["--data", "people", "--clients", clients, "--outputs", "2", "--rounds", "2", "--sample", "everyone"]
+    status, out, err = sfumato("train", *words)
+    assert (status, out) == (2, "") and sentence in err and "foresee" not in err, err
+
+
+def test_with_json_a_refusal_is_json_too(sfumato: Command) -> None:
+    status, out, err = sfumato("train", "--json", "--clip", "nan")
+    assert (status, err) == (2, "") and "norm=nan" in json.loads(out)["refused"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_without_cuda_it_is_said_so(sfumato: Command) -> None:
+    status, _, err = sfumato("train", *SMALL, "--device", "cuda")
+    assert status == 2 and "no CUDA devices" in err
+
+
+def test_offline_the_missing_files_are_named(sfumato: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(*_: object, **__: object) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setattr(socket, "create_connection", offline)
+    status, _, err = sfumato("train", "--data", "mnist", "--data-dir", "nowhere", "--clients", "10")
+    assert status == 2 and "train-images-idx3-ubyte" in err and "nowhere" in err
+
+
+def test_damaged_runs_are_refused(sfumato: Command, finished: Path) -> None:
+    damages = {
+        "run.json": ("evaluate", b"not json"),
+        "params.safetensors": ("evaluate", b"garbage"),
+        "ledger.sqlite": ("train --resume", b"garbage" * 1000),
+        "checkpoint.safetensors": ("train --resume", b"garbage"),
+        "secret.key": ("train --resume", b"short"),
+    }
+    for name, (command, content) in damages.items():
+        shutil.copytree(finished, name)
+        (Path(name) / name).write_bytes(content)
+        status, _, err = sfumato(*command.split(), name)
+        assert status == 2 and name in err and "foresee" not in err, (name, err)

@@ -1,0 +1,83 @@
+"""The documents tell the truth as far as a machine can see: links lead somewhere, code compiles, examples run."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import warnings
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+SAYS = {"own_data": "round 20: accuracy", "budget": "stopped: round 16", "own_piece": "as stated by __main__.Signs"}
+
+
+def _named(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def _code(page: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def _anchors(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_named)
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", page.read_text())
+    for link in links:
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path) if path else page
+        assert target.exists(), f"{_named(page)} links to {link}, which is not there"
+        assert not anchor or anchor in _anchors(target), f"{_named(page)} links to {link}, which has no such title"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_named)
+def test_python_blocks_compile(page: Path) -> None:
+    for block in _code(page):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            compile(block, _named(page), "exec")
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "index.md").read_text()
+    missing = [page.name for page in (ROOT / "docs").glob("*.md") if page.name != "index.md" and page.name not in index]
+    assert not missing
+
+
+def test_the_example_of_the_readme_runs_as_written(capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = _code(ROOT / "README.md")
+    assert len([line for line in block.splitlines() if line]) <= 10
+    scope: dict[str, object] = {"__name__": "readme"}
+    exec(compile(block, "README.md", "exec"), scope)
+    assert "differential privacy for each client" in capsys.readouterr().out
+    assert "trained" in scope
+
+
+def test_the_commands_of_the_readme_are_those_of_the_makefile() -> None:
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    used = re.findall(r"^\$ make (\w+)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert set(used) == {"run", "test"} <= set(targets)
+
+
+def test_the_recipes_of_the_readme_are_those_that_exist() -> None:
+    from sfumato.recipes import RECIPES
+
+    listed = re.findall(r"^\| `([\w-]+)` \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(RECIPES)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=_named)
+def test_examples_run_and_are_short(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(example.read_text().splitlines()) < 60
+    runpy.run_path(str(example), run_name="__main__")
+    assert SAYS[example.stem] in capsys.readouterr().out
