@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from sfumato.account import calibrate_noise
-from sfumato.account.event import Event, Repeated
+from sfumato.account.event import Event, Repeated, Unit
+from sfumato.client import Clip
 from sfumato.errors import BadValue
-from sfumato.noise import AddNoise, Gaussian
 from sfumato.round import Round
 
 
@@ -17,26 +17,45 @@ def calibrate(round: Round, *, epsilon: float, delta: float, rounds: int, popula
 
     Every candidate goes through the derivation, so the noise that is found is the noise that is proven.
     """
-    at = _with_noise(round)
-    return at(calibrate_noise(lambda noise: _event(at(noise), rounds, population, dimension), epsilon, delta))
+
+    def event(noise: float) -> Event:
+        derivation = with_noise(round, noise).derive(population=population, dimension=dimension)
+        return Repeated(derivation.primary.world, rounds)
+
+    return with_noise(round, calibrate_noise(event, epsilon, delta))
 
 
-def _event(round: Round, rounds: int, population: int, dimension: int) -> Event:
-    return Repeated(round.derive(population=population, dimension=dimension).primary.world, rounds)
+def with_noise(round: Round, noise_multiplier: float) -> Round:
+    """The round with other noise for the unit that it must hide."""
+    found = _noise(round)
+    if found is None:
+        raise BadValue(
+            "calibrate: the round adds no noise, so there is none to choose. Give it AddNoise(Gaussian(1.0)), or DpSgd."
+        )
+    slot, place = found
+    if slot == "local":
+        return replace(round, local=round.local.with_noise(noise_multiplier))
+    pieces: tuple[Any, ...] = getattr(round, slot)
+    louder = replace(pieces[place], law=replace(pieces[place].law, noise_multiplier=noise_multiplier))
+    changed: dict[str, Any] = {slot: (*pieces[:place], louder, *pieces[place + 1 :])}
+    return replace(round, **changed)
 
 
-def _with_noise(round: Round) -> Callable[[float], Round]:
-    """The round as a function of its noise multiplier."""
+def noise_and_clip(round: Round) -> tuple[float | None, float | None]:
+    """The noise multiplier that hides the round's unit, and the norm that it is a multiple of."""
+    found = _noise(round)
+    if found is not None and found[0] == "local":
+        return round.local.noise_multiplier, round.local.clip
+    noise = None if found is None else getattr(round, found[0])[found[1]].law.noise_multiplier
+    return noise, next((piece.norm for piece in round.client if isinstance(piece, Clip)), None)
+
+
+def _noise(round: Round) -> tuple[str, int] | None:
+    """Slot and place of the piece that adds it: local training where it hides records, else the server's, else the clients'."""
+    if round.unit is Unit.RECORD and hasattr(round.local, "with_noise"):
+        return "local", 0
     for slot in ("server", "client"):
-        pieces = getattr(round, slot)
-        for place, piece in enumerate(pieces):
-            if isinstance(piece, AddNoise):
-
-                def at(
-                    noise: float, slot: str = slot, pieces: tuple[object, ...] = pieces, place: int = place
-                ) -> Round:
-                    quiet = (*pieces[:place], AddNoise(Gaussian(noise)), *pieces[place + 1 :])
-                    return replace(round, **{slot: quiet})  # type: ignore[arg-type]
-
-                return at
-    raise BadValue("calibrate: the round adds no noise, so there is none to choose. Give it AddNoise(Gaussian(1.0)).")
+        for place, piece in enumerate(getattr(round, slot)):
+            if hasattr(getattr(piece, "law", None), "noise_multiplier"):
+                return slot, place
+    return None

@@ -51,6 +51,7 @@ class Claim:
     stddev: float | None = None
     noise_sensitivity: float | None = None
     assumptions: tuple[str, ...] = ()
+    share: float | None = None  # standard deviation of the noise in one message, of which only the sum is accounted
     remembers: bool = False  # clients keep something between rounds
     local_paid: bool = False  # what local training gives is private already
 
@@ -86,10 +87,11 @@ class Claim:
     def __str__(self) -> str:
         if self.paid:
             return "private: whatever follows is free"
+        share = ", a share of the noise added" if self.share is not None else ""
         if math.isinf(self.l2):
             return "one client can move it without bound"
         what = "the aggregate" if self.aggregated else "a message"
-        return f"{what} moves by at most {self.l2 * self.stretch:.6g}"
+        return f"{what} moves by at most {self.l2 * self.stretch:.6g}{share}"
 
 
 def text(piece: Any) -> str:

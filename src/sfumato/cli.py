@@ -33,7 +33,7 @@ app = typer.Typer(
     rich_markup_mode=None if _NARROW else "rich",
 )
 for command in (train, recipes, explain, evaluate, report, account, plan, curve, ledger):
-    app.command(command.__name__, context_settings={"terminal_width": _COLUMNS} if _NARROW else None)(command)
+    app.command(command.__name__, context_settings={"terminal_width": _COLUMNS - 2} if _NARROW else None)(command)
 
 
 @app.callback()

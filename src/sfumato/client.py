@@ -18,6 +18,19 @@ _SHRINK = 1.0 + 2.0**-20
 _SMALL_FACTOR = 2.0**-100
 
 
+def clipped(rows: Rows, norm: float) -> Rows:
+    """Each row scaled to at most this L2 norm; zero if it is not finite."""
+    norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    bounded = norms.isfinite()
+    factor = torch.where(norms * _SHRINK > norm, norm / (norms * _SHRINK), torch.ones_like(norms))
+    factor = torch.where(bounded, factor, torch.zeros_like(factor))
+    if not bool(bounded.all()):
+        rows = torch.where(bounded[:, None], rows, torch.zeros_like(rows))
+    if bool((factor[bounded] < _SMALL_FACTOR).any()):
+        return (rows.double() * factor[:, None]).to(rows.dtype)
+    return rows * factor[:, None].to(rows.dtype)
+
+
 @dataclass(frozen=True)
 class Clip:
     """Scale each whole row down to L2 norm `norm`; a row with a NaN or an infinity becomes zero.
@@ -36,19 +49,11 @@ class Clip:
 
     def __call__(self, rows: Rows, context: Context) -> Rows:
         """The rows, each within the ball."""
-        norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
-        bounded = norms.isfinite()
-        factor = torch.where(norms * _SHRINK > self.norm, self.norm / (norms * _SHRINK), torch.ones_like(norms))
-        factor = torch.where(bounded, factor, torch.zeros_like(factor))
-        if not bool(bounded.all()):
-            rows = torch.where(bounded[:, None], rows, torch.zeros_like(rows))
-        if bool((factor[bounded] < _SMALL_FACTOR).any()):
-            return (rows.double() * factor[:, None]).to(rows.dtype)
-        return rows * factor[:, None].to(rows.dtype)
+        return clipped(rows, self.norm)
 
     def carry(self, claim: Claim) -> Claim:
         """Every row is bounded from here on."""
-        return claim if claim.paid else claim.bounded(l2=self.norm)
+        return claim.bounded(l2=self.norm)
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sfumato.account.event import Event, NonPrivate, Relation, Unit
-from sfumato.claim import Claim, Step, Steps, table, text
+from sfumato.claim import Claim, Sampling, Step, Steps, table, text
 from sfumato.errors import BadValue, UnsoundRound
 
 if TYPE_CHECKING:
@@ -86,6 +86,11 @@ def _walk(round: Round, unit: Unit, population: int, dimension: int) -> UnitDeri
         for slot, piece in pieces(round):
             before.append(claim)
             claim = piece.carry(claim)
+            if slot == "client" and before[-1].share is not None:
+                raise UnsoundRound(
+                    f"{text(piece)} comes after the noise shares and may change the noise that they add up to.",
+                    "put NoiseShare last in the client slot.",
+                )
             if not type(piece).__module__.startswith("sfumato."):
                 claim = claim.assuming(f"as stated by {type(piece).__module__}.{type(piece).__qualname__}")
             steps.append(
@@ -120,7 +125,7 @@ def _opening(claim: Claim) -> str:
 def _without_guarantee(round: Round, population: int, dimension: int) -> Derivation:
     """A round that claims nothing. The pieces still need the bounds that hold, so the walk goes on past a refusal."""
     why = "this is the baseline without privacy" if round.nonprivate else "its privacy could not be proven"
-    claim = Claim(round.unit, round.sample.relation, population, dimension)
+    claim = Claim(round.unit, round.sample.relation, population, dimension, sampling=cast(Sampling, round.sample))
     steps: list[Step] = []
     before: list[Claim] = []
     for slot, piece in pieces(round):

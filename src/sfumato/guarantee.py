@@ -26,6 +26,14 @@ class Guarantee:
     mechanism: str = ""
     assumptions: tuple[str, ...] = ()
     unproven: str = ""
+    client: int | None = None  # whose it is, if it is one client's own
+
+    @property
+    def whose(self) -> str:
+        """Whom it speaks of."""
+        if self.client is None:
+            return f"each {self.unit}"
+        return f"client {self.client}" if self.unit is Unit.CLIENT else f"each record of client {self.client}"
 
     def __str__(self) -> str:
         if self.epsilon is None:
@@ -34,7 +42,7 @@ class Guarantee:
         assuming = f" Assuming: {'; '.join(self.assumptions)}." if self.assumptions else ""
         epsilon, delta = rounded_up(self.epsilon, 4), rounded_up(self.delta, 3)
         return (
-            f"({epsilon}, {delta})-differential privacy for each {self.unit} against {self.view}: whether {change} changes the "
+            f"({epsilon}, {delta})-differential privacy for {self.whose} against {self.view}: whether {change} changes the "
             f"chance of anything that they see by at most a factor of e^{epsilon}, but for a chance of {delta} "
             f"({self.relation.replace('_', '/')}; {self.mechanism}; accountant: {self.accountant}).{assuming}"
         )

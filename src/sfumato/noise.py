@@ -73,8 +73,13 @@ class AddNoise:
 
     def carry(self, claim: Claim) -> Claim:
         """Pay the event."""
-        if claim.paid and claim.aggregated:
-            return claim
+        if claim.paid and math.isfinite(claim.l2):
+            return claim  # more noise is free, and a piece before this one has paid
+        if claim.paid:
+            raise UnsoundRound(
+                f"{text(self)} is a multiple of the norm that bounds a row, and nothing bounds one, so it would be infinite.",
+                "put Clip(norm) into the client slot, before the noise.",
+            )
         if math.isinf(claim.l2):
             raise UnsoundRound(
                 f"{text(self)} comes before anything bounds a row: one client can move the value without limit, so no amount of "

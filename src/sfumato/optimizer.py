@@ -5,7 +5,7 @@ The server steps along the aggregate; private local training steps along the neg
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import torch
@@ -117,3 +117,9 @@ def optimizer_named(name: str, lr: float) -> GradientDescent | Momentum | Adam:
     if name not in known:
         raise BadValue(f"optimizer={name!r}: there is no such optimizer. {nearest(name, known)}")
     return known[name](lr=lr)
+
+
+def local_optimizer(name: str, lr: float) -> GradientDescent | Momentum | Adam:
+    """The same for the steps of a client: Adam with the constants of Kingma and Ba, not those of FedAdam."""
+    chosen = optimizer_named(name, lr)
+    return replace(chosen, beta2=0.999, epsilon=1e-8) if isinstance(chosen, Adam) else chosen

@@ -14,21 +14,25 @@ from sfumato.shapes import Row
 class HelperBlend:
     """The helper model of PriFedSync, equation 2.1: (1 - weight) times the client's own model plus weight times the global.
 
-    Clients that are not drawn keep their helper; weight 1 is FedAvg, 0 never looks at the others. States, for records: free,
+    Clients that are not drawn keep their helper, and one that was never drawn begins at the global model. With weight 0 a
+    client never looks at the others; FedAvg has no personal piece at all. States, for records: free,
     if the client's own model was private before it was stored, because the next round's training reads it.
     """
 
     weight: float = 0.1
+    own: tuple[tuple[int, float], ...] = ()  # clients with a weight of their own
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.weight <= 1.0:
-            raise BadValue(
-                f"HelperBlend(weight={self.weight}): the weight of the global model is from 0 to 1, e.g. 0.1."
-            )
+        for weight in (self.weight, *(weight for _, weight in self.own)):
+            if not 0.0 <= weight <= 1.0:
+                raise BadValue(
+                    f"HelperBlend(weight={weight}): the weight of the global model is from 0 to 1, e.g. 0.1."
+                )
 
-    def keep(self, own: Row, params: Row) -> Row:
+    def keep(self, own: Row, params: Row, client: int | None = None) -> Row:
         """What the client stores after a round: its next start."""
-        return (1.0 - self.weight) * own + self.weight * params
+        weight = next((weight for number, weight in self.own if number == client), self.weight)
+        return (1.0 - weight) * own + weight * params
 
     def carry(self, claim: Claim) -> Claim:
         """Only what is already private may be read again by a later round."""

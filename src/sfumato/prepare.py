@@ -21,7 +21,7 @@ from sfumato.guarantee import check_delta
 from sfumato.imports import import_path, is_import_path
 from sfumato.key import Key
 from sfumato.models import build as build_model
-from sfumato.objective import Objective, classification, multi_label, regression
+from sfumato.objective import Objective, classification, multi_label, next_character, regression
 from sfumato.request import DataRequest, Request
 from sfumato.round import Round
 
@@ -125,7 +125,7 @@ def is_own_data(name: str) -> bool:
 
 def _named_data(data: DataRequest) -> tuple[Population, PublicData | None, int]:
     dataset = load_data(data.name, data.folder or None)
-    if data.task == "classification" and 0 < data.outputs < dataset.classes:
+    if data.task in ("classification", "next-character") and 0 < data.outputs < dataset.classes:
         raise BadValue(f"outputs={data.outputs}: {data.name} has {dataset.classes} classes. Leave --outputs out.")
     key = Key.from_seed(data.split_seed).child("split")
     share = data.records_per_client or None
@@ -148,7 +148,7 @@ def _imported_data(data: DataRequest) -> tuple[Population, PublicData | None]:
 
 
 def _objective(task: str, outputs: int) -> Objective:
-    known = {"classification": classification, "multi-label": multi_label}
+    known = {"classification": classification, "multi-label": multi_label, "next-character": next_character}
     if task == "regression":
         return regression()
     if task not in known:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
+from sfumato import recipes
 from sfumato.errors import BadValue, DataError, nearest
 
 SCHEMA = 1
@@ -73,8 +74,9 @@ class Request:
 
     @property
     def chosen_delta(self) -> float:
-        """The delta that was asked for, else one over the population to the 1.1."""
-        return self.delta if self.delta is not None else float(self.data.clients) ** -1.1
+        """The delta that was asked for, else one over the number of clients to the 1.1; of records, if those are hidden."""
+        records = self.options.get("records") or recipes.default(self.recipe, "records") or 1
+        return self.delta if self.delta is not None else float(self.data.clients * records) ** -1.1
 
     def to_toml(self, resolved: Mapping[str, Any] | None = None) -> str:
         """The text of run.toml."""

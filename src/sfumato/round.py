@@ -40,6 +40,9 @@ class Sampler(Stating, Protocol):
     def draw(self, population: int, key: Key) -> np.ndarray:
         """The numbers of the drawn clients."""
 
+    def expected(self, population: int) -> float:
+        """The expected cohort: a public number."""
+
 
 @runtime_checkable
 class RowPiece(Stating, Protocol):

@@ -20,16 +20,16 @@ from torch import nn
 
 from sfumato.account import accountant
 from sfumato.account.event import NonPrivate, Repeated, Unit
-from sfumato.client import Clip
+from sfumato.calibration import noise_and_clip
 from sfumato.engine.checkpoint import Checkpoint, make_folder, write_atomically
 from sfumato.engine.simulate import Progress, Simulation, simulate
 from sfumato.errors import BadValue, BudgetExceeded, DataError
 from sfumato.guarantee import Guarantee
-from sfumato.noise import AddNoise
 from sfumato.objective import evaluate
+from sfumato.personal_scores import PersonalScores
 from sfumato.prepare import Prepared, model_of
 from sfumato.request import Request
-from sfumato.round import Round, Unproven
+from sfumato.round import Unproven
 from sfumato.version import __version__
 
 SCHEMA = 1
@@ -78,18 +78,20 @@ class Run:
             )
         self.lines = _read_lines(folder, self.simulation.start.round) if resume else []
         self._epsilons = self._epsilon_table()
+        self._scores = PersonalScores(prepared.population, prepared.objective)
         self.seconds = sum(line.seconds for line in self.lines)
         write_atomically(folder / "run.toml", request.to_toml(self.resolved()))
 
     def resolved(self) -> dict[str, Any]:
         """What was computed from the request."""
         derivation, proof = self.simulation.derivation, self.simulation.derivation.primary
+        noise_multiplier, clip = noise_and_clip(self.prepared.round)
         return {
             "population": derivation.population,
             "dimension": derivation.dimension,
             "delta": self.delta,
-            "noise_multiplier": _noise_multiplier(self.prepared.round),
-            "clip": _clip(self.prepared.round),
+            "noise_multiplier": noise_multiplier,
+            "clip": clip,
             "stddev": proof.stddev,
             "sensitivity": proof.sensitivity,
             "divisor": getattr(self.prepared.round.aggregate, "over", None),
@@ -150,7 +152,7 @@ class Run:
             file.flush()
             os.fsync(file.fileno())
         if progress.diagnostics is not None:
-            _write_diagnostics(self.folder, progress)
+            _write_diagnostics(self.folder, progress, self._personal(progress) if due else {})
         return line
 
     def _measured(self, module: nn.Module) -> dict[str, float | None]:
@@ -160,9 +162,14 @@ class Run:
         found = evaluate(module, self.prepared.test.records, self.prepared.objective)
         return {name: value if math.isfinite(value) else None for name, value in found.items()}
 
-    def guarantee(self, unit: Unit | None = None, server: bool = False) -> Guarantee:
-        """What was spent, as a sentence."""
-        return self.simulation.guarantee(self.delta, unit, server)
+    def _personal(self, progress: Progress) -> dict[str, Any]:
+        """How clients' own models do on their own test parts: not private, as those records are not paid for."""
+        scores = self._scores(progress)
+        return {"personal": scores.summary()} if scores.values else {}
+
+    def guarantee(self, unit: Unit | None = None, server: bool = False, client: int | None = None) -> Guarantee:
+        """What was spent, as a sentence; on one client, if it is named."""
+        return self.simulation.guarantee(self.delta, unit, server, client)
 
     def finish(self, stopped: str = "") -> None:
         """Write the parameters and run.json."""
@@ -177,9 +184,14 @@ class Run:
         summary = self.summary(last.round, stopped, metrics)
         write_atomically(self.folder / "run.json", json.dumps(summary, indent=2) + "\n")
 
+    def close(self) -> None:
+        """Let go of the ledgers; what they hold is on disk."""
+        self.simulation.spending.close()
+
     def summary(self, rounds: int, stopped: str, metrics: dict[str, float | None]) -> dict[str, Any]:
         """run.json."""
-        request, proof, round = self.prepared.request, self.simulation.derivation.primary, self.prepared.round
+        request, proof = self.prepared.request, self.simulation.derivation.primary
+        noise_multiplier, clip = noise_and_clip(self.prepared.round)
         world, server = self.guarantee(), self.guarantee(server=True)
         return {
             "schema": SCHEMA,
@@ -196,10 +208,10 @@ class Run:
             "accountant": world.accountant,
             "unit": str(proof.unit),
             "relation": str(proof.relation),
-            "noise_multiplier": _noise_multiplier(round),
+            "noise_multiplier": noise_multiplier,
             "stddev": proof.stddev,
             "sensitivity": proof.sensitivity,
-            "clip": _clip(round),
+            "clip": clip,
             "accuracy": metrics.get(self.prepared.objective.primary),
             "metrics": metrics,
             "guarantee": str(world),
@@ -273,22 +285,11 @@ def _read_lines(folder: Path, round: int) -> list[Line]:
     return lines
 
 
-def _write_diagnostics(folder: Path, progress: Progress) -> None:
+def _write_diagnostics(folder: Path, progress: Progress, personal: dict[str, Any]) -> None:
     private = folder / "diagnostics-not-private"
     private.mkdir(mode=0o700, exist_ok=True)
     with (private / "rounds.jsonl").open("a") as file:
-        file.write(json.dumps({"round": progress.round, **(progress.diagnostics or {})}) + "\n")
-
-
-def _noise_multiplier(round: Round) -> float | None:
-    for piece in (*round.server, *round.client):
-        if isinstance(piece, AddNoise):
-            return piece.law.noise_multiplier
-    return None
-
-
-def _clip(round: Round) -> float | None:
-    return next((piece.norm for piece in round.client if isinstance(piece, Clip)), None)
+        file.write(json.dumps({"round": progress.round, **(progress.diagnostics or {}), **personal}) + "\n")
 
 
 def load(folder: str | Path) -> nn.Module:

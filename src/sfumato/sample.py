@@ -200,8 +200,8 @@ class Everyone:
         return event
 
 
-def parse_sampler(words: str, relation: str = "") -> Poisson | FixedSize | Everyone:
-    """The sampler of a command line: `poisson:RATE`, `fixed:SIZE` or `everyone`.
+def parse_sampler(words: str, relation: str = "", option: str = "sample") -> Poisson | FixedSize | Everyone:
+    """The sampler of a command line: `poisson:RATE`, `fixed:SIZE` or `everyone`; of clients, or of records in a batch.
 
     >>> parse_sampler("fixed:50")
     FixedSize(size=50, relation=<Relation.REPLACE: 'replace'>, curious=1)
@@ -210,9 +210,9 @@ def parse_sampler(words: str, relation: str = "") -> Poisson | FixedSize | Every
     chosen: dict[str, Any] = {"relation": _known_relation("--relation", relation)} if relation else {}
     if name in ("shuffle", "shuffled", "epoch", "cyclic"):
         raise UnsoundRound(
-            f"sample={words!r}: clients that take turns in shuffled passes are not drawn independently, so the amplification "
-            "that is proven for random cohorts does not hold.",
-            "use poisson:RATE or fixed:SIZE, which draw anew every round, or everyone.",
+            f"{option}={words!r}: what takes turns in shuffled passes is not drawn independently, so the amplification that is "
+            "proven for random draws does not hold.",
+            "use poisson:RATE or fixed:SIZE, which draw anew every time, or everyone.",
         )
     try:
         if name == "poisson":
@@ -224,4 +224,4 @@ def parse_sampler(words: str, relation: str = "") -> Poisson | FixedSize | Every
     except ValueError as error:
         if isinstance(error, BadValue):
             raise
-    raise BadValue(f"sample={words!r}: use poisson:RATE (e.g. poisson:0.05), fixed:SIZE (e.g. fixed:50) or everyone.")
+    raise BadValue(f"{option}={words!r}: use poisson:RATE (e.g. poisson:0.05), fixed:SIZE (e.g. fixed:50) or everyone.")

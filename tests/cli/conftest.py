@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import torch
 
 from sfumato.cli import run
 
@@ -20,6 +21,15 @@ class Answer(NamedTuple):
 
 
 Command = Callable[..., Answer]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Several tests share the cores, and small models are no faster on two of them."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture
@@ -36,7 +46,7 @@ def sfumato(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(_one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run without a seed, with diagnostics."""
     folder = tmp_path_factory.mktemp("runs") / "first"
     assert run(["train", *SMALL, "--diagnostics", "--quiet", "--out", str(folder)]) == 0

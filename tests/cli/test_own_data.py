@@ -64,7 +64,7 @@ def frozen(input_shape, outputs):
     body.requires_grad_(False)
     return nn.Sequential(body, nn.ReLU(), nn.Linear(8, outputs))
 """
-WORDS = "--outputs 2 --clients 30 --rounds 2 --noise-multiplier 1 --lr 0.1".split()
+WORDS = ["--outputs", "2", "--clients", "30", "--rounds", "2", "--noise-multiplier", "1", "--lr", "0.1"]
 
 
 @pytest.fixture

@@ -102,7 +102,7 @@ BAD_WORDS = {
     "train --batch-size 0": "batch_size=0",
     "train --momentum 2": "momentum=2",
     "train --lr-decay nan": "lr_decay=nan",
-    "train --proximal -1": "proximal",
+    "train --proximal -1": "-1.0",
     "train --server-lr nan": "lr=nan",
     "train --weight-cap -1": "cap=-1",
     "train --set rounds=many": "rounds='many': a whole number",

@@ -40,6 +40,7 @@ from sfumato import (
 from sfumato.engine.checkpoint import Checkpoint
 from sfumato.errors import BadValue, BudgetExceeded, DataError
 from sfumato.local.batches import epoch_batches
+from sfumato.local.gradients import NormPenalty, SharpnessAware
 from tests.helpers import dp_round, linear, made_up_population
 
 UNEVEN = [5, 1, 0, 12, 7, 3, 9, 4]
@@ -89,9 +90,19 @@ class OwnParameters(nn.Module):
     "local",
     [
         Sgd(lr=0.1, epochs=2, batch_size=4),
-        Sgd(lr=0.1, steps=5, batch_size=3, momentum=0.9, weight_decay=0.01, proximal=0.1, lr_decay=0.9),
+        Sgd(
+            lr=0.1, steps=5, batch_size=3, momentum=0.9, weight_decay=0.01, penalties=(NormPenalty(0.1),), lr_decay=0.9
+        ),
+        Sgd(
+            lr=0.1,
+            epochs=2,
+            batch_size=4,
+            gradient=SharpnessAware(0.3),
+            penalties=(NormPenalty(2.0, 0.05),),
+            project=0.4,
+        ),
     ],
-    ids=["epochs", "steps"],
+    ids=["epochs", "steps", "sharpness"],
 )
 def test_every_plan_gives_the_same(module: nn.Module, local: Sgd) -> None:
     round = dp_round(local=local)

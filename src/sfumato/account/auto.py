@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sfumato.account.dominating import merged_gaussian
 from sfumato.account.event import Event, Real, Repeated
 from sfumato.account.gdp import Gdp
+from sfumato.account.individual import LargestOverClients, depends_on_client, each_client
 from sfumato.account.pld import Pld
 from sfumato.account.protocol import Accountant
 from sfumato.account.rdp import Rdp
@@ -18,6 +19,8 @@ from sfumato.errors import CannotAccount
 class Auto:
     """Gdp for compositions of Gaussians, Pld for the rest, Rdp where only a Renyi bound is registered.
 
+    Where clients went through different things, the largest over them.
+
     >>> from sfumato.account.event import GaussianEvent
     >>> Auto().choose(GaussianEvent(1.0)).name
     'gdp'
@@ -27,6 +30,8 @@ class Auto:
 
     def choose(self, event: Event) -> Accountant:
         """The accountant that will price this event."""
+        if depends_on_client(event):
+            return LargestOverClients(" and ".join(sorted({self.choose(own).name for own in each_client(event)})))
         if merged_gaussian(event) is not None:
             return Gdp()
         try:

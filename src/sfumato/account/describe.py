@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sfumato.account.event import (
+    ByClient,
     CappedPoissonSampled,
     Composed,
     Event,
@@ -48,12 +49,22 @@ def describe(event: Event) -> str:
             return f"{describe(inner)}, Poisson sampling at rate {rate:.6g} capped at {cap}"
         case Mixture(probability=probability, event=inner):
             return f"with probability {probability:.6g}: {describe(inner)}"
+        case ByClient(default=default, groups=groups):
+            others = "; ".join(f"{_clients(who)}: {describe(own)}" for who, own in groups)
+            return f"[{describe(default)}{f'; but {others}' if others else ''}]"
         case Repeated(event=inner, times=times):
             within = describe(inner)
             return f"{within}, {times:,} times" if not isinstance(inner, Mixture) else f"{times:,} times ({within})"
         case Composed(events=events):
             return "; then ".join(describe(part) for part in events) or "nothing that touches private data"
     return type(event).__name__
+
+
+def _clients(who: tuple[int, ...]) -> str:
+    first = ", ".join(map(str, who[:5]))
+    return (
+        f"client {first}" if len(who) == 1 else f"clients {first}{f' and {len(who) - 5} more' if len(who) > 5 else ''}"
+    )
 
 
 def sampling(setting: Setting) -> str:

@@ -206,6 +206,19 @@ class Mixture(Event):
 
 @register
 @dataclass(frozen=True)
+class ByClient(Event):
+    """What happened to a record depends on whose it is: `groups` gives some clients, by number, an event of their own.
+
+    Costs what it costs the client that pays most. Who is in which group is public and stays so: repeating and composing add
+    up what one and the same client went through (`individual.for_client`), never the worst of several.
+    """
+
+    default: Event
+    groups: tuple[tuple[tuple[int, ...], Event], ...] = ()
+
+
+@register
+@dataclass(frozen=True)
 class Repeated(Event):
     """The same event `times` times, each free to depend on what the earlier ones released."""
 
@@ -256,7 +269,10 @@ def why_not_private(event: Event) -> str | None:
     """
     if isinstance(event, NonPrivate):
         return event.reason
-    inner = event.events if isinstance(event, Composed) else (getattr(event, "event", None),)
+    if isinstance(event, ByClient):
+        inner: tuple[Event | None, ...] = (event.default, *(own for _, own in event.groups))
+    else:
+        inner = event.events if isinstance(event, Composed) else (getattr(event, "event", None),)
     return next((why for part in inner if part is not None and (why := why_not_private(part)) is not None), None)
 
 
@@ -279,6 +295,8 @@ def under_replace(event: Event) -> Event:
         return dataclasses.replace(event, event=under_replace(event.event))
     if isinstance(event, Composed):
         return Composed(tuple(under_replace(part) for part in event.events))
+    if isinstance(event, ByClient):
+        return ByClient(under_replace(event.default), tuple((who, under_replace(own)) for who, own in event.groups))
     if isinstance(event, Nothing | NonPrivate):
         return event
     raise CannotAccount(

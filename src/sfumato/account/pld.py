@@ -23,16 +23,15 @@ import numpy as np
 
 from sfumato.account.checks import check_delta, check_epsilon, check_rate
 from sfumato.account.convert import epsilon_from_rdp, log_delta_from_rdp
-from sfumato.account.dominating import merged_gaussian, pair_of
-from sfumato.account.event import Composed, Event, GaussianEvent, Mixture, Nothing, Real, Repeated, compose
-from sfumato.account.lattice import Grid, Loss, Sometimes, Times, Together, grid
-from sfumato.account.noises import ROUNDING, Array
-from sfumato.account.pairs import Pair, Reversed
+from sfumato.account.event import Event, Real, Repeated, compose
+from sfumato.account.lattice import Loss
+from sfumato.account.noises import Array
+from sfumato.account.one_step import one_step_delta, one_step_epsilon
 from sfumato.account.structure import check_one_relation, costs_nothing, is_non_private
 from sfumato.account.tail import FAST_WINDOW, LARGEST_WINDOW, Tail, width
+from sfumato.account.view import ROUGH, View, directions, leaves, one_way, steps
 
 PRECISION = 1e-4
-ROUGH = 0.05
 _TILTS = 2.0 ** np.arange(-20.0, 41.0, 3.0)
 
 
@@ -40,7 +39,7 @@ _TILTS = 2.0 ** np.arange(-20.0, 41.0, 3.0)
 class Pld:
     """Prices an event by its privacy-loss distribution.
 
-    >>> from sfumato.account.event import PoissonSampled
+    >>> from sfumato.account.event import GaussianEvent, PoissonSampled
     >>> round(Pld().epsilon(Repeated(PoissonSampled(0.05, GaussianEvent(1.0)), 200), 1e-5), 3)
     4.766
     """
@@ -51,7 +50,7 @@ class Pld:
     def check(self, event: Event) -> None:
         """Refuse an event, by name, for which no dominating pair is known."""
         if not _trivial(event):
-            _directions(event)
+            directions(event)
 
     def epsilon(self, event: Event, delta: Real) -> float:
         """The smallest epsilon that is proven at `delta`, to the precision asked for."""
@@ -59,7 +58,7 @@ class Pld:
         if _trivial(event):
             return 0.0 if costs_nothing(event) else math.inf
         best, event = 0.0, compose(event)
-        for backward in _directions(event):
+        for backward in directions(event):
             best = max(best, _epsilon(event, backward, delta, self.precision, best))
         return best
 
@@ -73,7 +72,7 @@ class Pld:
         if _trivial(event):
             return 0.0 if costs_nothing(event) else 1.0
         event = compose(event)
-        return max(_delta(event, backward, epsilon, self.precision) for backward in _directions(event))
+        return max(_delta(event, backward, epsilon, self.precision) for backward in directions(event))
 
     def tradeoff(self, event: Event, false_positive_rate: Real) -> float:
         """A proven floor under the false negative rate of every test between the worlds with this false positive rate.
@@ -96,9 +95,9 @@ def _trivial(event: Event) -> bool:
 
 def _epsilon(event: Event, backward: bool, delta: Real, precision: float, known: float) -> float:
     """The epsilon of one direction, or anything at most `known` if it is below that."""
-    if _leaves(event) == [event]:
-        return _one_step_epsilon(_one_way(event, backward), delta)
-    view = _View(event, backward, math.log(delta) - 14)
+    if leaves(event) == [event]:
+        return one_step_epsilon(one_way(event, backward), delta)
+    view = View(event, backward, math.log(delta) - 14)
     rough = view.loss()
     if delta <= rough.infinite:
         return math.inf
@@ -110,17 +109,17 @@ def _epsilon(event: Event, backward: bool, delta: Real, precision: float, known:
 
 
 def _delta(event: Event, backward: bool, epsilon: Real, precision: float) -> float:
-    if _leaves(event) == [event]:
-        return _one_step_delta(_one_way(event, backward), epsilon)
+    if leaves(event) == [event]:
+        return one_step_delta(one_way(event, backward), epsilon)
 
     def log_delta(order: Array, rho: Array) -> Array:
         return log_delta_from_rdp(order, rho, epsilon)
 
-    whole = _View(event, backward, -math.inf).loss()
+    whole = View(event, backward, -math.inf).loss()
     _, simple = _best_tilt(whole, log_delta)
     if simple < -700:  # beyond the largest loss
         return math.exp(simple) + whole.infinite
-    view = _View(event, backward, simple - 18)
+    view = View(event, backward, simple - 18)
     tilt, _ = _best_tilt(view.loss(), log_delta)
     _, mean, variance = view.loss().moments(tilt)
     spread = max(math.sqrt(variance), 1e-7 * abs(mean))
@@ -129,37 +128,12 @@ def _delta(event: Event, backward: bool, epsilon: Real, precision: float) -> flo
     return min(1.0, math.exp(min(simple, 0.0)) + whole.infinite, bound)
 
 
-def _one_step_delta(pair: Pair, epsilon: Real) -> float:
-    """P(loss > epsilon) - e^epsilon Q(loss > epsilon), from above."""
-    found = pair.cells(np.array([-epsilon, 0.0, epsilon]) if epsilon else np.zeros(1))
-    if math.isinf(found.log_p[-1]):
-        return 0.0
-    doubt = 2 * found.ratio_error[-1] + 8 * ROUNDING * epsilon
-    share = -math.expm1(min(epsilon - found.ratio[-1] - doubt, 0.0))
-    return float(min(1.0, math.exp(found.log_p[-1] + found.error[-1]) * share))
-
-
-def _one_step_epsilon(pair: Pair, delta: Real) -> float:
-    """Without repetition there is nothing to approximate: the epsilon whose delta is the one asked for, by bisection."""
-    if _one_step_delta(pair, 0.0) <= delta:
-        return 0.0
-    low, high = 0.0, 1.0
-    while _one_step_delta(pair, high) > delta:
-        low, high = high, 2 * high
-        if high > 1e12:
-            return math.inf
-    while high - low > 1e-12 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if _one_step_delta(pair, middle) > delta else (low, middle)
-    return high
-
-
 @lru_cache(maxsize=16)
 def _profile(event: Event, precision: float) -> tuple[Array, Array]:
     """delta at every epsilon >= 0 of a grid, the larger of both directions."""
     tails = []
-    for backward in _directions(event):
-        view = _View(event, backward, math.log(1e-9))
+    for backward in directions(event):
+        view = View(event, backward, math.log(1e-9))
         loss, step = _tuned(view, 1.0, math.sqrt(view.loss().moments(0.0).variance), precision)
         tails.append(Tail(loss, step, 0.0, 0.0))
     losses = tails[0].losses
@@ -178,7 +152,7 @@ def _best_tilt(loss: Loss, bound: Callable[[Array, Array], Array]) -> tuple[floa
     return best
 
 
-def _tuned(view: _View, tilt: float, epsilon: Real, precision: float) -> tuple[Loss, float]:
+def _tuned(view: View, tilt: float, epsilon: Real, precision: float) -> tuple[Loss, float]:
     """The event on the coarsest grid that is precise enough and not too large, and the step of the grid."""
     rough = view.loss()
     wanted = precision * max(epsilon, 0.05 * math.sqrt(rough.moments(tilt).variance))
@@ -187,7 +161,7 @@ def _tuned(view: _View, tilt: float, epsilon: Real, precision: float) -> tuple[L
     spacing = ROUGH * 2.0 ** (math.floor(2 * math.log2(spacing / ROUGH)) / 2)
     window = max(width(rough, tilt, epsilon), 20 * spread)
     least = window / LARGEST_WINDOW
-    step = min(spread / 4, math.sqrt(12 * wanted / (_steps(view.event) * (1 + tilt))))
+    step = min(spread / 4, math.sqrt(12 * wanted / (steps(view.event) * (1 + tilt))))
     good: tuple[Loss, float] | None = None
     for _ in range(8):
         step = 2.0 ** (math.floor(2 * math.log2(max(step, least))) / 2)
@@ -211,77 +185,3 @@ def _excess(loss: Loss, tilt: float) -> float:
     """
     cumulant = loss.moments(tilt).cumulant
     return (cumulant - loss.floor(tilt)) / tilt / -math.expm1(-max(cumulant, 1e-15))
-
-
-@dataclass(frozen=True)
-class _View:
-    """One direction of one event; losses that all steps together exceed with e^`log_rare` at most count as infinite.
-
-    Without them the tilted law has no far tail to make room for.
-    """
-
-    event: Event
-    backward: bool
-    log_rare: float
-
-    def loss(self, step: float = 0.0, spacing: float = ROUGH) -> Loss:
-        """The loss on a grid, or with step 0 on its own cuts, for estimates."""
-        if math.isinf(self.log_rare):
-            return _loss(self.event, self.backward, None, step, spacing)
-        rare = 2 * math.floor(min(self.log_rare - math.log(_steps(self.event)), -8.0) / 2)  # rounded, to be cached
-        return _loss(self.event, self.backward, rare, step, spacing)
-
-
-def _loss(event: Event, backward: bool, rare: int | None, step: float, spacing: float) -> Loss:
-    """The tree of losses of an event: the one place that knows repetition, composition and participation."""
-    ratio = merged_gaussian(event)
-    if ratio is not None:
-        return _leaf(GaussianEvent(ratio), False, rare, step, spacing)
-    match event:
-        case Repeated(event=inner, times=times):
-            return Times(_loss(inner, backward, rare, step, spacing), times)
-        case Composed(events=events):
-            return Together([_loss(part, backward, rare, step, spacing) for part in events if not costs_nothing(part)])
-        case Mixture(probability=probability, event=inner):
-            return Sometimes(probability, _loss(inner, backward, rare, step, spacing))
-    return _leaf(event, backward, rare, step, spacing)
-
-
-def _one_way(event: Event, backward: bool) -> Pair:
-    pair = pair_of(event)
-    return Reversed(pair) if backward and not pair.symmetric else pair
-
-
-@lru_cache(maxsize=64)
-def _leaf(event: Event, backward: bool, rare: int | None, step: float, spacing: float) -> Grid:
-    pair = _one_way(event, backward)
-    if rare is None:
-        return grid(pair, step, spacing)
-    whole = _leaf(event, backward, None, 0.0, ROUGH)
-    seldom = np.cumsum(np.exp(whole.log_mass)[::-1])[::-1] <= math.exp(rare)
-    return grid(pair, step, spacing, float(whole.losses[np.argmax(seldom)]) if seldom[-1] else math.inf)
-
-
-def _leaves(event: Event) -> list[Event]:
-    match event:
-        case Repeated(event=inner) | Mixture(event=inner):
-            return _leaves(inner)
-        case Composed(events=events):
-            return [leaf for part in events for leaf in _leaves(part)]
-    return [] if isinstance(event, Nothing) else [event]
-
-
-def _directions(event: Event) -> tuple[bool, ...]:
-    return (False,) if all(pair_of(leaf).symmetric for leaf in _leaves(event)) else (False, True)
-
-
-def _steps(event: Event) -> float:
-    """How many noisy releases the event holds, on average."""
-    match event:
-        case Repeated(event=inner, times=times):
-            return times * _steps(inner)
-        case Mixture(probability=probability, event=inner):
-            return probability * _steps(inner)
-        case Composed(events=events):
-            return sum(_steps(part) for part in events)
-    return 1.0

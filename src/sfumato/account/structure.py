@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sfumato.account.event import (
+    ByClient,
     CappedPoissonSampled,
     Composed,
     Event,
@@ -29,6 +30,8 @@ def parts(event: Event) -> tuple[Event, ...]:
     """
     if isinstance(event, Composed):
         return event.events
+    if isinstance(event, ByClient):
+        return (event.default, *(own for _, own in event.groups))
     if isinstance(event, Repeated | Mixture | Sampled):
         return (event.event,)
     return ()

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from sfumato.run import Line, Run
 
 
+_ROOM = 60  # columns that numbers, a bar and the time left need; numbers are never cut off
+
+
 def follow(run: Run, *, quiet: bool) -> None:
     """Train to the end, and show how it goes."""
     if quiet:
@@ -32,16 +35,18 @@ def _words(run: Run, line: Line) -> str:
 
 def _bar(run: Run) -> None:
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
     rounds = run.prepared.request.rounds
-    columns = (
-        TextColumn("round {task.completed}/{task.total}"),
-        BarColumn(bar_width=None),
+    console = Console(stderr=True)
+    columns: tuple[ProgressColumn, ...] = (
+        TextColumn("{task.completed}/{task.total}"),
         TextColumn("{task.description}"),
-        TimeRemainingColumn(compact=True),
     )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    if console.width >= _ROOM:
+        bar = (BarColumn(bar_width=None), columns[1], TimeRemainingColumn(compact=True))
+        columns = (TextColumn("round {task.completed}/{task.total}"), *bar)
+    with Progress(*columns, console=console) as progress:
         task = progress.add_task("", total=rounds, completed=run.simulation.start.round)
         for line in run:
             progress.update(task, completed=line.round, description=_words(run, line) or None)

@@ -23,33 +23,54 @@ _KEYS: dict[str, tuple[str, type, str]] = {
     "data": (
         "data.name",
         str,
-        "digits, mnist, fashion-mnist, emnist-letters, cifar10, a folder of client files, or module:function.",
+        "digits, mnist, fashion-mnist, emnist-letters, cifar10, cifar100, svhn, svhn-extra, shakespeare, a folder of client "
+        "files, or module:function.",
     ),
     "data_dir": ("data.folder", str, "Where the data sets lie; else SFUMATO_DATA, else the cache."),
     "clients": ("data.clients", int, "How many clients there are: declared and public."),
-    "records_per_client": ("data.records_per_client", int, "Records each client gets; 0 shares out all."),
-    "split": ("data.split", str, "iid, shards:N, dirichlet:ALPHA or dirichlet-classes:ALPHA."),
+    "records_per_client": (
+        "data.records_per_client",
+        int,
+        "Records each client gets (natural: at most); 0 shares out all.",
+    ),
+    "split": (
+        "data.split",
+        str,
+        "iid, shards:N, dirichlet:ALPHA, dirichlet-classes:ALPHA, or natural (Shakespeare's roles).",
+    ),
     "split_seed": ("data.split_seed", int, "Public seed of the split."),
     "test_fraction": ("data.test_fraction", float, "Part of each client's records kept to test its own model."),
-    "task": ("data.task", str, "classification, multi-label or regression."),
+    "task": ("data.task", str, "classification, multi-label, next-character or regression."),
     "outputs": ("data.outputs", int, "Outputs of the model, for your own data."),
-    "model": ("model.name", str, "logistic, mlp, cnn-mnist, cnn-emnist, cnn-cifar or module:function."),
+    "model": (
+        "model.name",
+        str,
+        "logistic, mlp, cnn-mnist, cnn-emnist, cnn-cifar, resnet-18, char-lstm, char-lstm:UNITS or module:function.",
+    ),
     "model_seed": ("model.seed", int, "Public seed of the initial weights."),
     "rounds": ("rounds", int, "Rounds to train."),
     "epsilon": ("epsilon", float, "Budget: finds the noise before training, and stops before passing it."),
-    "delta": ("delta", float, "Else one over the population to the 1.1."),
+    "delta": ("delta", float, "Else one over the number of clients (of records, where those are hidden) to the 1.1."),
     "seed": ("seed", int, "For simulations: anybody who knows it can undo the noise."),
     "evaluate_every": ("evaluate_every", int, "Rounds between evaluations on public test data."),
     "device": ("device", str, "cpu, or cuda where there is one (not tested here)."),
     "ledger": ("ledger", str, "A ledger shared by all runs on this population; its budget stops them."),
     "force_ledger": ("force_ledger", bool, "Let the shared ledger take a seeded, unproven or non-private run."),
-    "diagnostics": ("diagnostics", bool, "Write norms and cohort sizes to a folder of their own: NOT private."),
+    "diagnostics": (
+        "diagnostics",
+        bool,
+        "Write norms, cohort sizes and personal accuracy to a folder of their own: NOT private.",
+    ),
     "unproven": ("unproven", bool, "Train what cannot be proven; no epsilon is printed."),
 }
 _RECIPE_HELP = {
     "sample": "poisson:RATE, fixed:SIZE or everyone.",
     "relation": "add_remove, replace or zero_out; else the sampler's own.",
-    "clip": "L2 norm that a whole update is clipped to.",
+    "batch": "Records of a local step: fixed:SIZE, poisson:RATE or everyone.",
+    "records": "The fewest records that a client has: declared and public.",
+    "optimizer": "Of the clients: sgd, momentum or adam.",
+    "helper_weight": "Weight of the global model in a client's own; 1 keeps no own models.",
+    "clip": "L2 norm that a whole update (prifedsync: a record's gradient) is clipped to.",
     "noise_multiplier": "Standard deviation of the noise over the clip norm; --epsilon finds it for you.",
     "weight_cap": "Weigh clients by min(records, cap) / cap; 0 weighs all the same.",
     "lr": "Learning rate of the clients.",
@@ -92,6 +113,7 @@ def _train(recipe: str | None, **given: Any) -> None:
         except BudgetExceeded as error:
             stopped = error
         _finish(run, quiet, as_json)
+        run.close()
     except KeyboardInterrupt:
         typer.echo(f"interrupted; go on with: sfumato train --resume {folder}", err=True)
         raise typer.Exit(130) from None
@@ -123,6 +145,7 @@ def _request(recipe: str | None, config: str | None, chosen: dict[str, Any], set
         request = replace(request, recipe=recipe)
     if "data" in chosen and chosen["data"] != "digits" and not config:  # the defaults are those of digits
         request = request.with_value("data.records_per_client", 0).with_value("data.clients", 100)
+        request = _with_its_own_clients(request, chosen["data"])
         if "clients" not in chosen and not any(words.startswith("data.clients=") for words in settings):
             _check_declared(chosen["data"])
     options = find(request.recipe).options
@@ -140,6 +163,15 @@ def _request(recipe: str | None, config: str | None, chosen: dict[str, Any], set
     if private and request.epsilon is None and "noise_multiplier" not in request.options and not request.unproven:
         request = replace(request, epsilon=2.0)
     return request
+
+
+def _with_its_own_clients(request: Request, data: str) -> Request:
+    """Data that come with clients are split into these, unless told otherwise."""
+    from sfumato.data.load import NATURAL
+
+    if data not in NATURAL:
+        return request
+    return request.with_value("data.split", "natural").with_value("data.task", "next-character")
 
 
 def _check_declared(data: str) -> None:

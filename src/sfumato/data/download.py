@@ -88,14 +88,20 @@ def _place(stream: Any, target: Path, beside: Path) -> None:
     part.replace(target)
 
 
-def _idx(base: str, folder: str, checksums: dict[str, str]) -> Source:
+def _files(base: str, folder: str, checksums: dict[str, str]) -> Source:
     return Source(folder, tuple((f"{base}{name}", md5) for name, md5 in checksums.items()), tuple(checksums))
 
 
-# Checksums as torchvision publishes them (datasets/mnist.py). For CIFAR-10 it has those of the pickled version only,
-# which is not read here; the one below is on the authors' page beside the binary version.
+_SVHN = {
+    "train_32x32.mat": "e26dedcc434d2e4c54c9b2d4a06d8373",
+    "test_32x32.mat": "eb5a983be6a315427106f1b164d9cef3",
+    "extra_32x32.mat": "a93ce644f1a588dc4d68dda5feec44a7",
+}
+# Checksums as torchvision publishes them (datasets/mnist.py, svhn.py). For CIFAR it has those of the pickled versions only,
+# which are not read here; the ones below are on the authors' page beside the binary versions. Nobody publishes one for the
+# Shakespeare text: it is that of the copy which the numbers in shakespeare.py are about.
 SOURCES = {
-    "mnist": _idx(
+    "mnist": _files(
         "https://ossci-datasets.s3.amazonaws.com/mnist/",
         "mnist",
         {
@@ -105,7 +111,7 @@ SOURCES = {
             "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
         },
     ),
-    "fashion-mnist": _idx(
+    "fashion-mnist": _files(
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
         "fashion-mnist",
         {
@@ -133,5 +139,22 @@ SOURCES = {
         (("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"),),
         (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"),
         members=".bin",
+    ),
+    "cifar100": Source(
+        "cifar-100-binary",
+        (("https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8"),),
+        ("train.bin", "test.bin"),
+        members=".bin",
+    ),
+    "svhn": _files(
+        "http://ufldl.stanford.edu/housenumbers/",
+        "svhn",
+        {name: md5 for name, md5 in _SVHN.items() if "extra" not in name},
+    ),
+    "svhn-extra": _files("http://ufldl.stanford.edu/housenumbers/", "svhn", _SVHN),
+    "shakespeare": _files(
+        "https://ocw.mit.edu/ans7870/6/6.006/s08/lecturenotes/files/",
+        "shakespeare",
+        {"t8.shakespeare.txt": "d2028225a89d8b0b3093dddb720da91f"},
     ),
 }

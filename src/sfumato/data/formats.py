@@ -1,4 +1,4 @@
-"""Readers of the public file formats: IDX (MNIST and its family) and CIFAR's binary records."""
+"""Readers of the public file formats: IDX (MNIST and its family), CIFAR's binary records, and SVHN's MATLAB files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from sfumato.errors import DataError
 
-_CIFAR_RECORD = 1 + 3 * 32 * 32
+_CIFAR_IMAGE = 3 * 32 * 32
 
 
 def read_idx(path: Path) -> np.ndarray:
@@ -32,15 +32,37 @@ def read_idx(path: Path) -> np.ndarray:
     return np.frombuffer(data, dtype=np.uint8, offset=start).reshape(shape)
 
 
-def read_cifar(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Images [n, 3, 32, 32] and labels of a CIFAR-10 binary file: a byte of label, then red, green and blue by rows."""
-    data = _read(path)
-    if len(data) == 0 or len(data) % _CIFAR_RECORD:
+def read_cifar(path: Path, labels: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Images [n, 3, 32, 32] and labels of a CIFAR binary file: bytes of label, then red, green and blue by rows.
+
+    CIFAR-10 has one byte of label, CIFAR-100 two, the coarse class and the fine one; it is the last that is given.
+    """
+    data, size = _read(path), labels + _CIFAR_IMAGE
+    if len(data) == 0 or len(data) % size:
+        raise DataError(f"{path} has {len(data)} bytes, no multiple of {size} as CIFAR's records are. Fetch it again.")
+    records = np.frombuffer(data, dtype=np.uint8).reshape(-1, size)
+    return records[:, labels:].reshape(-1, 3, 32, 32), records[:, labels - 1]
+
+
+def read_svhn(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Images [n, 3, 32, 32] and labels of a cropped SVHN file.
+
+    It has X [32, 32, 3, n] by rows, columns and colours, and y, in which the digit 0 is called 10.
+    """
+    from scipy.io import loadmat
+
+    try:
+        found = loadmat(path, variable_names=("X", "y"))
+        x, y = found["X"], found["y"].reshape(-1)
+    except Exception as error:  # scipy raises what its parser stumbles over
         raise DataError(
-            f"{path} has {len(data)} bytes, no multiple of {_CIFAR_RECORD} as CIFAR-10's records are. Fetch it again."
+            f"{path} is no MATLAB file with X and y: {type(error).__name__}: {error}. Fetch it again."
+        ) from error
+    if x.dtype != np.uint8 or x.ndim != 4 or x.shape[:3] != (32, 32, 3):
+        raise DataError(
+            f"{path}: X is {x.dtype} of shape {x.shape}, not bytes of shape (32, 32, 3, images). Fetch it again."
         )
-    records = np.frombuffer(data, dtype=np.uint8).reshape(-1, _CIFAR_RECORD)
-    return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0]
+    return x.transpose(3, 2, 0, 1), np.where(y == 10, 0, y)
 
 
 def _read(path: Path) -> bytes:

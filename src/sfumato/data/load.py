@@ -16,12 +16,16 @@ import torch
 from sfumato.data.download import SOURCES, download
 from sfumato.data.fingerprint import of_tensors
 from sfumato.data.population import Client, Population, Records
-from sfumato.data.sets import EMNIST_CLASSES, READERS, Dataset, digits
+from sfumato.data.sets import EMNIST_CLASSES, Dataset, digits
+from sfumato.data.sets import READERS as PICTURES
+from sfumato.data.shakespeare import shakespeare
 from sfumato.data.split import partition
 from sfumato.errors import BadValue, DataError, nearest
 from sfumato.key import Key
 
+READERS = {**PICTURES, "shakespeare": shakespeare}
 NAMES = ("digits", *READERS)
+NATURAL = ("shakespeare",)  # those with clients of their own
 
 
 @dataclass(frozen=True)
@@ -30,14 +34,22 @@ class _Slices:
     parts: list[np.ndarray] = field(repr=False)
     test_fraction: float
     key: Key
+    in_order: bool = False  # records follow one another, and neighbours overlap
 
     def __call__(self, number: int) -> Client:
         rows = self.parts[number]
         if self.test_fraction == 0:
             return Client(self._records(rows))
         held_out = round(self.test_fraction * len(rows))
+        if self.in_order:
+            return self._cut(rows, len(rows) - held_out)
         rows = rows[self.key.child("test", client=number).permutations(1, len(rows))[0]]
         return Client(self._records(rows[held_out:]), self._records(rows[:held_out]))
+
+    def _cut(self, rows: np.ndarray, at: int) -> Client:
+        """The last records to test on; those before that overlap with them are left out."""
+        before = rows[:at] if at == len(rows) else rows[:at][rows[:at] < rows[at] - self.dataset.overlap]
+        return Client(self._records(before), self._records(rows[at:]))
 
     def _records(self, rows: np.ndarray) -> Records:
         index = torch.from_numpy(rows)
@@ -55,20 +67,19 @@ def build_population(
 ) -> Population:
     """The pool shared out to clients; a client's tensors are made when it is drawn.
 
-    With `test_fraction` each client keeps that part of its own records, at random, to test its own model on.
+    With `test_fraction` each client keeps that part of its own records to test its own model on: at random, or the last of
+    a natural client's, which follow one another.
 
     >>> build_population(load("digits"), 200, "iid", Key.from_seed(0), records_per_client=7).name
     'digits/iid/200x7'
     """
     if not 0 <= test_fraction < 1:
         raise BadValue(f"test_fraction={test_fraction} must be at least 0 and below 1, e.g. 0.2.")
-    parts = partition(split, dataset.pool, clients, key, records_per_client)
+    parts = partition(split, dataset.pool, clients, key, records_per_client, dataset.own)
     size = f"{clients}x{records_per_client}" if records_per_client else f"{clients}"
-    tensors = [dataset.pool.x, dataset.pool.y, *(torch.from_numpy(part) for part in parts)]
-    fingerprint = of_tensors(tensors, dataset.scaling, test_fraction, key.digest)
-    return Population(
-        f"{dataset.name}/{split}/{size}", clients, _Slices(dataset, parts, test_fraction, key), fingerprint
-    )
+    fingerprint = of_tensors(map(torch.from_numpy, parts), dataset.fingerprint, test_fraction, key.digest)
+    slices = _Slices(dataset, parts, test_fraction, key, in_order=split == "natural")
+    return Population(f"{dataset.name}/{split}/{size}", clients, slices, fingerprint)
 
 
 def load(name: str, folder: str | Path | None = None, allow_download: bool = True) -> Dataset:

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from sfumato.data.formats import read_cifar, read_idx
+from sfumato.data.fingerprint import of_tensors
+from sfumato.data.formats import read_cifar, read_idx, read_svhn
 from sfumato.data.population import PublicData, Records
 from sfumato.errors import DataError
 from sfumato.key import Key
@@ -43,7 +44,9 @@ class Scaling:
 class Dataset:
     """A pool that clients will share out, and a public test split.
 
-    `pool` holds the inputs as stored, `train` the same records scaled; `counts` is what the folder really had.
+    `pool` holds the inputs as stored, and `scaling` makes records of them: `train` is all of them. `counts` is what the folder
+    really had. Data that have clients of their own say in `own` where the rows of each begin, and where the last ends; rows
+    of a client that are at most `overlap` apart share a part of their inputs.
     """
 
     name: str
@@ -52,17 +55,25 @@ class Dataset:
     classes: int
     task: str
     counts: Mapping[str, int]
-    scaling: Scaling = field(repr=False)
+    scaling: Callable[[torch.Tensor], torch.Tensor] = field(repr=False)  # its repr is part of the data's fingerprint
+    own: np.ndarray | None = field(default=None, repr=False)
+    overlap: int = 0
+    validation: PublicData | None = field(default=None, repr=False)
 
     @cached_property
     def train(self) -> Records:
-        """The whole pool, scaled: four times the memory of the bytes."""
+        """The whole pool, scaled: four times the memory of pictures as bytes, and far more for windows of a text."""
         return Records(self.scaling(self.pool.x), self.pool.y)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The name of the pool and of how records are made of it; found once, however many populations share it out."""
+        return of_tensors(self.pool, self.scaling)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one record."""
-        return tuple(self.pool.x.shape[1:])
+        return tuple(self.scaling(self.pool.x[:1]).shape[1:])
 
 
 def _dataset(name: str, train: Records, test: Records, classes: int, scaling: Scaling) -> Dataset:
@@ -139,8 +150,32 @@ def _cifar10(name: str, root: Path) -> Dataset:
     raise FileNotFoundError(name)
 
 
-def _cifar_records(files: list[Path]) -> Records:
-    x, y = (np.concatenate(part) for part in zip(*map(read_cifar, files), strict=True))
+def _cifar100(name: str, root: Path) -> Dataset:
+    """The 100 fine classes; the 20 coarse ones, which come first in each record, are not read."""
+    for folder in (root / "cifar-100-binary", root):
+        train, test = folder / "train.bin", folder / "test.bin"
+        if train.is_file() and test.is_file():
+            return _dataset(name, _cifar_records([train], 2), _cifar_records([test], 2), 100, _SCALINGS[name])
+    raise FileNotFoundError(name)
+
+
+def _svhn(name: str, root: Path) -> Dataset:
+    """Street View House Numbers, cropped; `svhn-extra` adds the 531,131 easier images to the pool (1.9 GB of bytes)."""
+    pooled = ("train", "extra") if name == "svhn-extra" else ("train",)
+    for folder in (root / "svhn", root / "SVHN", root):
+        train, test = [folder / f"{part}_32x32.mat" for part in pooled], folder / "test_32x32.mat"
+        if test.is_file() and all(file.is_file() for file in train):
+            pool, public = _joined([read_svhn(file) for file in train]), _joined([read_svhn(test)])
+            return _dataset(name, pool, public, 10, _SCALINGS["svhn"])
+    raise FileNotFoundError(name)
+
+
+def _cifar_records(files: list[Path], labels: int = 1) -> Records:
+    return _joined([read_cifar(file, labels) for file in files])
+
+
+def _joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> Records:
+    x, y = (np.concatenate(part) for part in zip(*parts, strict=True))
     return Records(torch.from_numpy(x), torch.from_numpy(y.astype(np.int64)))
 
 
@@ -150,6 +185,8 @@ _SCALINGS = {
     "fashion-mnist": Scaling(255.0, (0.2860,), (0.3530,)),
     "emnist": Scaling(255.0, (0.1736,), (0.3317,)),
     "cifar10": Scaling(255.0, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "cifar100": Scaling(255.0, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+    "svhn": Scaling(255.0, (0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970)),
 }
 EMNIST_CLASSES = {"letters": 26, "balanced": 47, "byclass": 62, "bymerge": 47, "digits": 10, "mnist": 10}
 READERS: dict[str, Callable[[str, Path], Dataset]] = {
@@ -157,4 +194,7 @@ READERS: dict[str, Callable[[str, Path], Dataset]] = {
     "fashion-mnist": _mnist,
     **{f"emnist-{split}": _emnist for split in EMNIST_CLASSES},
     "cifar10": _cifar10,
+    "cifar100": _cifar100,
+    "svhn": _svhn,
+    "svhn-extra": _svhn,
 }

@@ -1,4 +1,4 @@
-"""How a pool of records becomes clients: iid, shards by label, and Dirichlet in both common forms.
+"""How a pool of records becomes clients: iid, shards by label, Dirichlet in both common forms, and clients as they are.
 
 Each split returns one array of row numbers per client. A record goes to at most one client, and everything follows from
 the key, which is public: a split is part of an experiment's description.
@@ -9,6 +9,7 @@ the key, which is public: a split is part of an experiment's description.
 | `shards:4`            | 4 runs of the records sorted by label (McMahan et al. 2017)               | equal            |
 | `dirichlet:0.5`       | each client draws its own mixture of classes (Hsu et al. 2019)            | equal            |
 | `dirichlet-classes:0.5` | each class is divided over the clients (Yurochkin et al. 2019)          | very different   |
+| `natural`             | the data's own clients, some of them at random: Shakespeare's roles       | their own        |
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from sfumato.data.population import Records
     from sfumato.key import Key
 
-SPLITS = ("iid", "shards", "dirichlet", "dirichlet-classes")
+SPLITS = ("iid", "shards", "dirichlet", "dirichlet-classes", "natural")
 
 
 def iid(records: Records, clients: int, key: Key, records_per_client: int | None = None) -> list[np.ndarray]:
@@ -102,6 +103,31 @@ def dirichlet_classes(records: Records, clients: int, concentration: float, key:
     return [np.concatenate(piece) for piece in pieces]
 
 
+def natural(own: np.ndarray, clients: int, key: Key, records_per_client: int | None = None) -> list[np.ndarray]:
+    """Clients of the data's own, which ones and in which order at random; `own` says where the rows of each begin.
+
+    `records_per_client` is a cap: of a client with more, records at even distances are used, in their order.
+    """
+    _check_clients(clients)
+    there = len(own) - 1
+    if clients > there:
+        raise BadValue(f"clients={clients}, but the data has {there} of its own. Declare at most what is there.")
+    if records_per_client is not None and records_per_client < 1:
+        raise BadValue(f"records_per_client={records_per_client}: give each client at least one record.")
+    chosen = key.child("natural").permutations(1, there)[0][:clients]
+    counts = np.diff(own)
+    return [own[i] + spread(int(counts[i]), records_per_client or int(counts[i])) for i in chosen]
+
+
+def spread(count: int, at_most: int) -> np.ndarray:
+    """At most so many of `count` places, at even distances.
+
+    >>> spread(10, 4)
+    array([0, 2, 5, 7])
+    """
+    return np.arange(count) if count <= at_most else np.arange(at_most) * count // at_most
+
+
 def parse(text: str) -> tuple[str, float | None]:
     """The name and number of a split's text.
 
@@ -111,9 +137,9 @@ def parse(text: str) -> tuple[str, float | None]:
     name, colon, number = text.partition(":")
     if name not in SPLITS:
         raise BadValue(f"unknown split {text!r}. {nearest(name, SPLITS)}")
-    if name == "iid":
+    if name in ("iid", "natural"):
         if colon:
-            raise BadValue(f"split {text!r}: iid takes no number. Write iid.")
+            raise BadValue(f"split {text!r}: {name} takes no number. Write {name}.")
         return name, None
     example = "shards:4" if name == "shards" else f"{name}:0.5"
     try:
@@ -127,10 +153,19 @@ def parse(text: str) -> tuple[str, float | None]:
 
 
 def partition(
-    text: str, records: Records, clients: int, key: Key, records_per_client: int | None = None
+    text: str,
+    records: Records,
+    clients: int,
+    key: Key,
+    records_per_client: int | None = None,
+    own: np.ndarray | None = None,
 ) -> list[np.ndarray]:
-    """The split that a text names, see the table on top."""
+    """The split that a text names, see the table on top; `own` is where the rows of each natural client begin."""
     name, value = parse(text)
+    if name == "natural":
+        if own is None:
+            raise BadValue("split 'natural': these data have no clients of their own. Use iid, for example.")
+        return natural(own, clients, key, records_per_client)
     if value is None:
         return iid(records, clients, key, records_per_client)
     if name == "shards":

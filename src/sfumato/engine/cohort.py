@@ -94,7 +94,7 @@ class Cohort:
 
     def total(self, params: torch.Tensor, ids: Sequence[int], opening: Opening, memory: Memory | None = None) -> Total:
         """Train the cohort from `params`, or from what each client remembers, and add its messages."""
-        rows = torch.zeros(self.job.slots.width, dtype=torch.float64, device=params.device)
+        rows = torch.zeros(self.job.slots.width(opening), dtype=torch.float64, device=params.device)
         weight = 0.0
         norms: list[float] = []
         trained: dict[int, torch.Tensor] = {}
@@ -143,6 +143,7 @@ class Cohort:
             clients,
             keys,
             start.opening.number,
+            ids,
         )
 
     def _load(self, client: int) -> Records:

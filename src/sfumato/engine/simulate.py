@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from sfumato.account.event import Event, Nothing, Unit
+from sfumato.account.individual import for_client
 from sfumato.account.ledger import Ledger
 from sfumato.claim import text
 from sfumato.data.population import Population, Records, require_population
@@ -74,9 +75,11 @@ class Progress:
         """What has been spent against everyone who sees the model; None where nothing is proven."""
         return self.run.guarantee(delta).epsilon
 
-    def guarantee(self, delta: float, unit: Unit | None = None, server: bool = False) -> Guarantee:
-        """What has been spent, as a sentence."""
-        return self.run.guarantee(delta, unit, server)
+    def guarantee(
+        self, delta: float, unit: Unit | None = None, server: bool = False, client: int | None = None
+    ) -> Guarantee:
+        """What has been spent, as a sentence; on the records of one client, if one is named."""
+        return self.run.guarantee(delta, unit, server, client)
 
 
 @dataclass(frozen=True)
@@ -98,9 +101,16 @@ class Simulation:
         """The run's own ledger."""
         return self.spending.own
 
-    def guarantee(self, delta: float, unit: Unit | None = None, server: bool = False) -> Guarantee:
-        """What the ledger says was spent on `unit`, against everyone who sees the model or against the server."""
+    def guarantee(
+        self, delta: float, unit: Unit | None = None, server: bool = False, client: int | None = None
+    ) -> Guarantee:
+        """What the ledger says was spent on `unit`, against everyone who sees the model or against the server.
+
+        Without `client` it holds for all of them; with one, for that client alone, where clients have settings of their own.
+        """
         unit = unit or self.derivation.primary.unit
+        if client is not None and not 0 <= client < self.population.size:
+            raise BadValue(f"client={client}: the population has clients 0 to {self.population.size - 1}.")
         proof = self.derivation.units.get(unit)
         view = SERVER if server else WORLD
         if proof is None:
@@ -110,9 +120,15 @@ class Simulation:
         spent = self.ledger.spent(unit)
         event: Event | None = Nothing() if spent is None else spent.server if server else spent.world
         extra = (*((_SEEDED,) if self.spending.seeded else ()), *(() if self.ledger.durable else (_NOT_DURABLE,)))
-        return guarantee(
-            event, delta, unit=unit, relation=proof.relation, view=view, assumptions=(*proof.assumptions, *extra)
+        found = guarantee(
+            event if event is None or client is None else for_client(event, client),
+            delta,
+            unit=unit,
+            relation=proof.relation,
+            view=view,
+            assumptions=(*proof.assumptions, *extra),
         )
+        return found if client is None else replace(found, client=client)
 
     def __iter__(self) -> Iterator[Progress]:
         cohort = Cohort(self.job, self.population, self.start.plan, self.diagnostics)
@@ -156,7 +172,7 @@ class Simulation:
                 "broken row is enough."
             )
         personal = self.job.slots.round.personal
-        own = {client: personal.keep(now.params + row, params) for client, row in total.trained.items()}
+        own = {client: personal.keep(now.params + row, params, client) for client, row in total.trained.items()}
         return replace(now, round=number + 1, params=params, state=state, memory={**now.memory, **own}, kept=kept)
 
 

@@ -48,11 +48,10 @@ class Slots:
         """What pieces keep before the first round."""
         return {f"piece.{place}": piece.start() for place, piece in self._of("client") if hasattr(piece, "start")}
 
-    @property
-    def width(self) -> int:
+    def width(self, opening: Opening) -> int:
         """The length of a message."""
-        ((place, _),) = self._of("aggregate")
-        return self.proof.before[place].dimension
+        nobody = torch.zeros(0, self.layout.dimension)
+        return int(self.messages(nobody, torch.zeros(0, dtype=torch.int64), (), opening).shape[1])
 
     def open(
         self,
@@ -77,8 +76,8 @@ class Slots:
 
     def messages(self, rows: torch.Tensor, sizes: torch.Tensor, keys: Sequence[Key], opening: Opening) -> torch.Tensor:
         """What the clients send: the rows after the client slot. `keys` are the clients' own."""
-        for place, piece in self._of("client"):
-            shared = opening.key.child("shared", round=opening.number, place=place)
+        for nth, (place, piece) in enumerate(self._of("client")):
+            shared = opening.key.child("shared", round=opening.number, nth=nth)
             rows = piece(rows, replace(self._context(place, opening, shared), sizes=sizes, keys=tuple(keys)))
         return rows
 
@@ -94,12 +93,11 @@ class Slots:
         """
         value = self.round.aggregate.finish(total, weight).float()
         kept, undone = dict(opening.kept), False
-        for place, piece in self._of("server"):
+        for nth, (place, piece) in enumerate(self._of("server")):
             if self.proof.before[place].paid and not undone:
                 value, undone = self._undo(value, opening, kept), True
-            value = piece(
-                value, self._context(place, opening, opening.key.child("server", round=opening.number, place=place))
-            )
+            own = opening.key.child("server", round=opening.number, nth=nth)
+            value = piece(value, self._context(place, opening, own))
         if not undone:
             value = self._undo(value, opening, kept)
         if any(getattr(piece, "needs_previous", False) for _, piece in self._of("client")):

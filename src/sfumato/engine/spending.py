@@ -50,6 +50,12 @@ class Spending:
         for ledger, reservation in reservations:
             ledger.settle(reservation)
 
+    def close(self) -> None:
+        """Let go of the ledgers."""
+        for ledger in (self.own, self.shared):
+            if ledger is not None:
+                ledger.close()
+
     def affords(self, further: int) -> bool:
         """Whether so many further rounds stay within the run's own budget."""
         return self.budget is None or self._epsilon(further) <= self.budget[0]

@@ -10,7 +10,16 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
-from sfumato.account.event import Event, FixedSizeSampled, GaussianEvent, PoissonSampled, Relation, Repeated, Unit
+from sfumato.account.event import (
+    Event,
+    FixedSizeSampled,
+    GaussianEvent,
+    Mixture,
+    PoissonSampled,
+    Relation,
+    Repeated,
+    Unit,
+)
 from sfumato.claim import Claim
 from sfumato.data.population import Records
 from sfumato.errors import BadValue, DataError, UnsoundRound
@@ -75,6 +84,10 @@ class DpSgd:
         """The expected batch at the declared number of records: a public constant."""
         return self.batch.expected(self.records)
 
+    def with_noise(self, noise_multiplier: float) -> DpSgd:
+        """The same with other noise."""
+        return replace(self, noise_multiplier=noise_multiplier)
+
     def step_event(self) -> Event:
         """What one step costs a record."""
         relation = self.batch.relation
@@ -100,7 +113,12 @@ class DpSgd:
             local_paid=True,
             stddev=self.noise_multiplier * self.clip,
             noise_sensitivity=self.clip * stretch,
-        ).assuming("idealised real arithmetic", "each client has at least the declared number of records")
+        ).assuming("idealised real arithmetic", *self._assumptions(event))
+
+    def _assumptions(self, event: Event) -> list[str]:
+        honest = ["the server samples honestly"] if isinstance(event, Mixture) else []
+        declared = ["each client has at least the declared number of records"]
+        return honest + (declared if isinstance(self.batch, FixedSize) else [])
 
     def check(self, module: nn.Module, loss: LossPerRecord, example: Records) -> None:
         """Refuse a module or a loss in which records reach each other."""

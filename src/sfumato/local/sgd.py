@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
 
 from sfumato.claim import Claim
+from sfumato.client import clipped
 from sfumato.errors import BadValue
 from sfumato.local.batches import Schedule, epoch_batches
-from sfumato.local.forward import Batch, DropoutMasks
+from sfumato.local.forward import Batch, DropoutMasks, Parameters
+from sfumato.local.gradients import Gradients, NormPenalty, SharpnessAware
 from sfumato.local.task import Task
 from sfumato.shapes import Rows
 
@@ -22,7 +24,8 @@ class Sgd:
     """Each drawn client starts from the global parameters and takes shuffled mini-batch steps; its row is the difference.
 
     States nothing: however it trains, a client can move its row without bound. `lr` is multiplied by `lr_decay` after
-    every round; `proximal` adds proximal/2 * ||w - start||^2 to the loss (FedProx).
+    every round. `gradient` may be a sharpness-aware one, `penalties` add to the loss (FedProx, BLUR), and `project` pulls
+    the model back into a ball around the global one after every step, as DP-Fed-LS does.
     """
 
     lr: float
@@ -32,7 +35,9 @@ class Sgd:
     momentum: float = 0.0
     weight_decay: float = 0.0
     lr_decay: float = 1.0
-    proximal: float = 0.0
+    gradient: SharpnessAware | None = None
+    penalties: tuple[NormPenalty, ...] = ()
+    project: float | None = None
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):
@@ -46,8 +51,10 @@ class Sgd:
             raise BadValue(f"Sgd(lr_decay={self.lr_decay}): the factor per round is above 0 and at most 1.")
         if not 0.0 <= self.momentum < 1.0:
             raise BadValue(f"Sgd(momentum={self.momentum}): at least 0 and below 1.")
-        if self.weight_decay < 0.0 or self.proximal < 0.0:
-            raise BadValue(f"{self}: weight_decay and proximal cannot be negative.")
+        if self.weight_decay < 0.0:
+            raise BadValue(f"Sgd(weight_decay={self.weight_decay}): it cannot be negative.")
+        if self.project is not None and not self.project > 0.0:
+            raise BadValue(f"Sgd(project={self.project}): the radius of the ball is positive.")
 
     def carry(self, claim: Claim) -> Claim:
         """Nothing is bounded."""
@@ -73,17 +80,18 @@ class Sgd:
         lr = self.lr * self.lr_decay**task.round
         for step in range(schedule.steps):
             index, counts = schedule.at(step)
-            active, width = len(counts), max(counts)
+            active = len(counts)
             parameters = {
                 name: value.requires_grad_() for name, value in task.layout.split(rows[:active].detach()).items()
             }
-            outputs = task.forward(parameters, Batch(x.index_select(0, index), counts, masks))
-            losses = task.loss(outputs, y.index_select(0, index))
-            total = losses.sum() / width if min(counts) == width else (losses * _weights(counts).to(losses)).sum()
             leaves = list(parameters.values())
-            gradients = torch.autograd.grad(total, leaves, allow_unused=True)
-            anchors = task.layout.split(starts[:active]).values() if self.proximal else ()
-            velocity = self._step(leaves, gradients, velocity, list(anchors), lr)
+            batch = Batch(x.index_select(0, index), counts, masks)
+            compute = partial(_mean_gradients, task, parameters, batch, y.index_select(0, index))
+            gradients = compute() if self.gradient is None else self.gradient(compute, leaves)
+            anchors = list(task.layout.split(starts[:active]).values()) if self.penalties else []
+            velocity = self._step(leaves, gradients, velocity, anchors, lr)
+            if self.project is not None:
+                rows[:active] = task.params + clipped(rows[:active] - task.params, self.project)
         place = torch.from_numpy(np.argsort(schedule.order))
         rows.sub_(task.params)
         return rows if len(task.clients) == 1 else rows.index_select(0, place)
@@ -91,19 +99,18 @@ class Sgd:
     def _step(
         self,
         leaves: list[torch.Tensor],
-        gradients: Sequence[torch.Tensor | None],
+        gradients: Gradients,
         velocity: list[torch.Tensor],
         anchors: list[torch.Tensor],
         lr: float,
     ) -> list[torch.Tensor]:
         """Move the leaves, which are views of the rows, in place; give back the momentum."""
         with torch.no_grad():
-            grads = [torch.zeros_like(w) if g is None else g for w, g in zip(leaves, gradients, strict=True)]
+            grads = gradients
             if self.weight_decay:
                 torch._foreach_add_(grads, leaves, alpha=self.weight_decay)
-            if self.proximal:
-                for gradient, leaf, anchor in zip(grads, leaves, anchors, strict=True):
-                    gradient.add_(leaf - anchor, alpha=self.proximal)
+            for penalty in self.penalties:
+                penalty.add_to(grads, leaves, anchors)
             if self.momentum:
                 if velocity:
                     kept = [v[: len(g)] for v, g in zip(velocity, grads, strict=True)]
@@ -116,7 +123,40 @@ class Sgd:
             return velocity
 
 
+def _mean_gradients(task: Task, parameters: Parameters, batch: Batch, y: torch.Tensor) -> Gradients:
+    """The gradient of each client's mean loss over its own records."""
+    losses = task.loss(task.forward(parameters, batch), y)
+    even = min(batch.counts) == batch.width
+    total = losses.sum() / batch.width if even else (losses * _weights(batch.counts).to(losses)).sum()
+    leaves = list(parameters.values())
+    found = torch.autograd.grad(total, leaves, allow_unused=True)
+    return [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, found, strict=True)]
+
+
 def _weights(counts: tuple[int, ...]) -> torch.Tensor:
     """What each place counts in its client's mean: nothing beyond the client's own records."""
     own = torch.tensor(counts, dtype=torch.float64)[:, None]
     return ((torch.arange(max(counts)) < own) / own).flatten()
+
+
+def local_sgd(
+    lr: float,
+    epochs: int,
+    steps: int,
+    batch_size: int,
+    momentum: float,
+    weight_decay: float,
+    lr_decay: float,
+    proximal: float,
+) -> Sgd:
+    """Sgd from the options that recipes share: steps count instead of epochs if there are any."""
+    return Sgd(
+        lr=lr,
+        epochs=None if steps else epochs,
+        steps=steps or None,
+        batch_size=batch_size,
+        momentum=momentum,
+        weight_decay=weight_decay,
+        lr_decay=lr_decay,
+        penalties=(NormPenalty(proximal),) if proximal else (),
+    )

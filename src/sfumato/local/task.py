@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -21,7 +21,7 @@ class Task:
     """One round's local work for some clients.
 
     `params` are the global parameters, `starts` where each client begins: at `params`, or at its own helper model. Training
-    gives back rows: where each client ended, minus `params`.
+    gives back rows: where each client ended, minus `params`. `ids` are the clients' numbers, where anybody knows them.
     """
 
     forward: Stacked | OneByOne
@@ -32,17 +32,15 @@ class Task:
     clients: Sequence[Records]
     keys: Sequence[Key]
     round: int
+    ids: Sequence[int] = ()
 
     def only(self, place: int) -> Task:
         """The same work for one of the clients."""
         one = slice(place, place + 1)
-        return Task(
-            self.forward,
-            self.layout,
-            self.loss,
-            self.params,
-            self.starts[one],
-            self.clients[one],
-            self.keys[one],
-            self.round,
-        )
+        return replace(self, starts=self.starts[one], clients=self.clients[one], keys=self.keys[one], ids=self.ids[one])
+
+    def some(self, places: Sequence[int]) -> Task:
+        """The same work for several of the clients."""
+        clients, keys = [self.clients[place] for place in places], [self.keys[place] for place in places]
+        ids = [self.ids[place] for place in places] if self.ids else ()
+        return replace(self, starts=self.starts[list(places)], clients=clients, keys=keys, ids=ids)

@@ -7,6 +7,8 @@
 | `cnn-mnist`  | conv 3x3 16, pool, conv 3x3 32, pool, 128 units                    | 108,618 (28x28, 10)   |
 | `cnn-emnist` | conv 5x5 32, pool, conv 5x5 64, pool, both padded, 512 units       | 1,690,046 (28x28, 62) |
 | `cnn-cifar`  | conv 3x3 32, pool, conv 3x3 64, pool, conv 3x3 64, 64 units        | 122,570 (3x32x32, 10) |
+| `resnet-18`  | four stages of two residual blocks, GroupNorm                      | 11,173,962 (3x32x32, 10) |
+| `char-lstm`  | embedding 8, two LSTM layers of 256; `char-lstm:64` has two of 64, `char-lstm:64x1` one | 819,920 (80) |
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from torch import nn
 from sfumato.errors import BadValue, nearest
 from sfumato.imports import import_path, is_import_path
 from sfumato.key import Key
+from sfumato.models.char_lstm import char_lstm
+from sfumato.models.resnet import resnet_18
 
 
 def build(name: str | nn.Module, input_shape: tuple[int, ...], outputs: int, key: Key) -> nn.Module:
@@ -35,9 +39,11 @@ def build(name: str | nn.Module, input_shape: tuple[int, ...], outputs: int, key
     """
     if isinstance(name, nn.Module):
         return name
-    if name in _MODELS:
+    base, _, size = name.partition(":")
+    if name in _MODELS or base in _SIZED:
         with key.child("ignored").seeding_torch():  # torch draws weights whether we want them or not
-            module = _MODELS[name](tuple(input_shape), outputs)
+            shape = tuple(input_shape)
+            module = _SIZED[base](base, size, shape, outputs) if base in _SIZED else _MODELS[name](shape, outputs)
         return _initialise(module, key.child("weights"))
     if is_import_path(name):
         return _imported(name, tuple(input_shape), outputs, key)
@@ -60,14 +66,20 @@ def _imported(path: str, input_shape: tuple[int, ...], outputs: int, key: Key) -
 
 
 def _initialise(module: nn.Module, key: Key) -> nn.Module:
-    """PyTorch's own law for these layers: uniform within one over the root of the inputs of a unit."""
+    """PyTorch's own laws: uniform within one over the root of the inputs of a unit, or of the units of an LSTM; an
+    embedding is standard normal, and norms start at 1 and 0.
+    """
     for name, layer in module.named_modules():
-        if isinstance(layer, nn.Linear | nn.Conv2d):
-            bound = 1.0 / math.sqrt(layer.weight[0].numel())
+        if isinstance(layer, nn.Linear | nn.Conv2d | nn.LSTM):
+            inputs = layer.hidden_size if isinstance(layer, nn.LSTM) else layer.weight[0].numel()
+            bound = 1.0 / math.sqrt(inputs)
             for kind, parameter in layer.named_parameters():
                 uniform = torch.from_numpy(key.child(f"{name}.{kind}").uniform(parameter.numel()))
                 with torch.no_grad():
                     parameter.copy_(((2.0 * uniform - 1.0) * bound).reshape(parameter.shape))
+        elif isinstance(layer, nn.Embedding):
+            with torch.no_grad():
+                layer.weight.copy_(key.child(f"{name}.weight").normal(*layer.weight.shape))
     return module
 
 
@@ -102,6 +114,10 @@ def _cnn_cifar(shape: tuple[int, ...], outputs: int) -> nn.Module:
     return _head((*first, *second, nn.Conv2d(64, 64, 3), nn.ReLU()), shape, 64, outputs)
 
 
+def _resnet_18(shape: tuple[int, ...], outputs: int) -> nn.Module:
+    return resnet_18(_channels("resnet-18", shape, least=8), outputs)
+
+
 def _head(layers: tuple[nn.Module, ...], shape: tuple[int, ...], units: int, outputs: int) -> nn.Module:
     features = nn.Sequential(*layers, nn.Flatten())
     with torch.no_grad():
@@ -124,5 +140,8 @@ _MODELS: dict[str, Callable[[tuple[int, ...], int], nn.Module]] = {
     "cnn-mnist": _cnn_mnist,
     "cnn-emnist": _cnn_emnist,
     "cnn-cifar": _cnn_cifar,
+    "resnet-18": _resnet_18,
 }
-NAMES = tuple(_MODELS)
+# Models of which there are several sizes: `name:size`.
+_SIZED: dict[str, Callable[[str, str, tuple[int, ...], int], nn.Module]] = {"char-lstm": char_lstm}
+NAMES = (*_MODELS, *_SIZED)

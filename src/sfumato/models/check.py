@@ -9,20 +9,22 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from sfumato.errors import BadValue, UnsoundRound
+from sfumato.errors import BadValue, SfumatoError, UnsoundRound
 from sfumato.key import Key
+from sfumato.local.per_record_masks import KeyedMasks
 
 _BATCHNORM_FIX = "call sfumato.models.replace_batchnorm(model), which puts GroupNorm there with the same weights"
 _OTHER_FIX = "use a layer without running state (GroupNorm, LayerNorm, track_running_stats=False), or freeze that state"
 _GROUPS = 32
+_OWN_DROPOUT = (nn.RNNBase, nn.MultiheadAttention)  # they draw masks inside, where no key reaches
 
 
 def check_module(module: nn.Module, example: torch.Tensor) -> None:
-    """Refuse a model that keeps state of the data outside its trainable parameters.
+    """Refuse a model that keeps state of the data outside its trainable parameters, or draws random numbers of its own.
 
     Running statistics are known by their layers. Anything else is found by one forward pass of a copy in training mode
-    on `example` (some records): a buffer, a tensor attribute or a parameter that has changed is such state. What the
-    example does not provoke is not seen.
+    on `example` (some records): a buffer, a tensor attribute or a parameter that has changed is such state, and a torch
+    generator that has moved gave numbers that no key controls. What the example does not provoke is not seen.
     """
     if lazy := [name for name, p in module.named_parameters() if nn.parameter.is_lazy(p)]:
         raise BadValue(f"parameter {lazy[0]!r} has no shape yet. Call the model once on a batch before you give it.")
@@ -92,7 +94,13 @@ def _changed_by_forward(module: nn.Module, example: torch.Tensor) -> list[str]:
                 if parameter.requires_grad:
                     parameter.add_(torch.randn_like(parameter), alpha=0.01)
             before = {name: tensor.detach().clone() for name, tensor in _state(copied)}
-            copied(example)
+            generator = _generator(example.device)
+            with KeyedMasks(Key.from_seed(0).generator()):
+                copied(example)
+            if not torch.equal(_generator(example.device), generator):
+                raise BadValue(_uncontrolled(module))
+    except SfumatoError:
+        raise
     except Exception as error:
         raise BadValue(
             f"the model cannot take records of shape {tuple(example.shape[1:])}: {type(error).__name__}: {error}. "
@@ -100,6 +108,25 @@ def _changed_by_forward(module: nn.Module, example: torch.Tensor) -> list[str]:
         ) from error
     after = dict(_state(copied))
     return [name for name in sorted(before.keys() | after.keys()) if not _same(before.get(name), after.get(name))]
+
+
+def _generator(device: torch.device) -> torch.Tensor:
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+
+def _uncontrolled(module: nn.Module) -> str:
+    what = "the model draws random numbers that no key controls, so a round could not be replayed"
+    inside = [
+        f"{name or 'the model'} ({type(layer).__name__})"
+        for name, layer in module.named_modules()
+        if isinstance(layer, _OWN_DROPOUT) and layer.dropout > 0
+    ]
+    if inside:
+        return (
+            f"{what}: dropout inside {', '.join(inside)}. Give it dropout=0, and put nn.Dropout before or after it; between "
+            "recurrent layers, use one module per layer with nn.Dropout between them."
+        )
+    return f"{what}. Use nn.Dropout, or nothing random, in the forward pass."
 
 
 def _state(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

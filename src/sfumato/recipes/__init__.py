@@ -25,6 +25,7 @@ class Recipe:
     home: str
     summary: str
     paper: str
+    extends: str = ""  # the recipe whose options it takes besides its own
 
     @property
     def function(self) -> Callable[..., Round]:
@@ -38,7 +39,8 @@ class Recipe:
         """Its keyword arguments, with their types resolved."""
         hints = get_type_hints(self.function, localns={"Round": Any})
         found = inspect.signature(self.function).parameters.values()
-        return {p.name: p.replace(annotation=hints[p.name]) for p in found if p.kind is p.KEYWORD_ONLY}
+        own = {p.name: p.replace(annotation=hints[p.name]) for p in found if p.kind is p.KEYWORD_ONLY}
+        return {**RECIPES[self.extends].options, **own} if self.extends else own
 
 
 RECIPES = {
@@ -49,6 +51,67 @@ RECIPES = {
             "sfumato.recipes.dp_fedavg:dp_fedavg",
             "Federated averaging with clipped updates and Gaussian noise at the server",
             "McMahan et al. 2018",
+        ),
+        Recipe(
+            "dp-fed-ls",
+            "sfumato.recipes.dp_fed_ls:dp_fed_ls",
+            "DP-FedAvg with Laplacian smoothing of the noisy aggregate",
+            "Liang et al. 2020",
+            extends="dp-fedavg",
+        ),
+        Recipe(
+            "dp-fedsam",
+            "sfumato.recipes.dp_fedsam:dp_fedsam",
+            "DP-FedAvg with sharpness-aware local steps",
+            "Shi et al. 2023",
+            extends="dp-fedavg",
+        ),
+        Recipe(
+            "dp-fedsam-top-k",
+            "sfumato.recipes.dp_fedsam:dp_fedsam_top_k",
+            "DP-FedSAM with sparse updates: dense noise, a shared mask, or (unproven) as published",
+            "Shi et al. 2023",
+            extends="dp-fedsam",
+        ),
+        Recipe(
+            "fed-smp",
+            "sfumato.recipes.fed_smp:fed_smp",
+            "DP-FedAvg on coordinates that all clients share",
+            "Hu et al. 2022",
+            extends="dp-fedavg",
+        ),
+        Recipe(
+            "dp-fedavg-blur",
+            "sfumato.recipes.blur:dp_fedavg_blur",
+            "DP-FedAvg with a penalty on long updates (BLUR), and sparse ones (LUS) below keep 1",
+            "Cheng et al. 2022",
+            extends="dp-fedavg",
+        ),
+        Recipe(
+            "dp-fedavg-adaptive",
+            "sfumato.recipes.adaptive:dp_fedavg_adaptive",
+            "DP-FedAvg with a clip norm that follows a quantile, paid for by the same noise",
+            "Andrew et al. 2021",
+            extends="dp-fedavg",
+        ),
+        Recipe(
+            "dp-fedavg-shares",
+            "sfumato.recipes.shares:dp_fedavg_shares",
+            "DP-FedAvg whose noise is the clients' own, in a (simulated) secure sum",
+            "Geyer et al. 2017",
+            extends="dp-fedavg",
+        ),
+        Recipe(
+            "prifedsync",
+            "sfumato.recipes.prifedsync:prifedsync",
+            "Private training of each record at the client, with personal models",
+            "Zheng et al. 2021",
+        ),
+        Recipe(
+            "perturb-model",
+            "sfumato.recipes.prifedsync:perturb_model",
+            "Training without noise, then one clipped and noisy message per round: the other way to hide records",
+            "Zheng et al. 2021",
         ),
         Recipe(
             "fedavg",
@@ -75,3 +138,9 @@ def build(name: str, population: int, options: dict[str, Any]) -> Round:
         if option not in known:
             raise BadValue(f"the recipe {name!r} has no option {option!r}. {nearest(option, known)}")
     return recipe.function(population, **options)
+
+
+def default(name: str, option: str) -> Any:
+    """The default of an option; None where the recipe has no such option."""
+    known = find(name).options
+    return known[option].default if option in known else None

@@ -29,7 +29,7 @@ def dp_fedavg(
 ) -> Round:
     """Federated averaging with client-level differential privacy (McMahan, Ramage, Talwar and Zhang 2018)."""
     from sfumato.client import Clip, WeightByExamples
-    from sfumato.local.sgd import Sgd
+    from sfumato.local.sgd import local_sgd
     from sfumato.noise import AddNoise, Gaussian
     from sfumato.optimizer import optimizer_named
     from sfumato.round import Round
@@ -39,7 +39,7 @@ def dp_fedavg(
     sampler = parse_sampler(sample, relation)
     return Round(
         sample=sampler,
-        local=Sgd(lr, None if steps else epochs, steps or None, batch_size, momentum, weight_decay, lr_decay, proximal),
+        local=local_sgd(lr, epochs, steps, batch_size, momentum, weight_decay, lr_decay, proximal),
         client=(Clip(clip), *([WeightByExamples(weight_cap)] if weight_cap else [])),
         aggregate=Mean(over=sampler.expected(population)),
         server=(AddNoise(Gaussian(noise_multiplier)),),

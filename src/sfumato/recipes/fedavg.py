@@ -24,7 +24,7 @@ def fedavg(
     server_lr: float = 1.0,
 ) -> Round:
     """Federated averaging, weighted by the clients' numbers of records (McMahan et al. 2017)."""
-    from sfumato.local.sgd import Sgd
+    from sfumato.local.sgd import local_sgd
     from sfumato.optimizer import optimizer_named
     from sfumato.round import Round
     from sfumato.sample import parse_sampler
@@ -32,7 +32,7 @@ def fedavg(
 
     return Round(
         sample=parse_sampler(sample),
-        local=Sgd(lr, None if steps else epochs, steps or None, batch_size, momentum, weight_decay, lr_decay, proximal),
+        local=local_sgd(lr, epochs, steps, batch_size, momentum, weight_decay, lr_decay, proximal),
         aggregate=RealisedMean(by="examples"),
         optimizer=optimizer_named(server_optimizer, server_lr),
         nonprivate=True,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from sfumato.account.event import Relation, Unit
 from sfumato.claim import Claim
-from sfumato.context import Context
+from sfumato.context import Context, Facts
 from sfumato.key import Key
 from sfumato.sample import Poisson
 from sfumato.update import Layout
@@ -24,9 +25,27 @@ def context_for(rows: torch.Tensor, claim: Claim, seed: int = 0) -> Context:
     """A context for some rows, with a key and a size for each."""
     root = Key.from_seed(seed)
     dimension = rows.shape[1]
-    layout = Layout(("weight",), (torch.Size([dimension]),))
+    layout = layout_for(dimension)
     keys = tuple(root.child("client", id=number) for number in range(len(rows)))
     return Context(0, layout, claim, root.child("shared"), torch.arange(1, len(rows) + 1) * 7, keys)
+
+
+def _ready(piece: Any, context: Context) -> Context:
+    """The context with what the piece prepares and keeps."""
+    previous = Key.from_seed(8).normal(context.layout.dimension).float()
+    facts = Facts(context.layout, Key.from_seed(9), previous, lambda data: previous)
+    return replace(
+        context,
+        prepared=piece.prepare(facts) if hasattr(piece, "prepare") else None,
+        state=piece.start() if hasattr(piece, "start") else None,
+    )
+
+
+def layout_for(dimension: int) -> Layout:
+    """One layer, or two where there is room."""
+    if dimension < 4:
+        return Layout(("weight",), (torch.Size([dimension]),))
+    return Layout(("weight", "bias"), (torch.Size([dimension - 2]), torch.Size([2])))
 
 
 def nasty_rows(dimension: int) -> torch.Tensor:
@@ -66,17 +85,22 @@ def _within(rows: torch.Tensor, l2: float) -> torch.Tensor:
 
 
 def _check_at(piece: Any, rows: torch.Tensor, claim: Claim) -> None:
-    context = context_for(rows, claim)
+    context = _ready(piece, context_for(rows, claim))
     kept = rows.clone()
     out = piece(rows, context)
     name = f"{piece} at dimension {rows.shape[1]}"
     assert torch.equal(torch.nan_to_num(rows), torch.nan_to_num(kept)), f"{name} changes its input in place"
-    assert out.shape == rows.shape, f"{name} changes the shape"
+    after = piece.carry(claim)
+    assert len(out) == len(rows), f"{name} changes the number of rows"
+    assert out.shape[1] <= after.dimension, f"{name} gives {out.shape[1]} coordinates and states {after.dimension}"
+    if not hasattr(piece, "undo"):
+        assert out.shape == rows.shape, f"{name} changes the shape, and nothing undoes it"
     assert out.dtype == rows.dtype, f"{name} changes the type"
-    again = piece(rows, context_for(rows, claim))
+    again = piece(rows, _ready(piece, context_for(rows, claim)))
     assert torch.equal(torch.nan_to_num(out), torch.nan_to_num(again)), f"{name} gives two results for one key"
     _check_rows_are_independent(piece, rows, out, claim, name)
-    after = piece.carry(claim)
+    if hasattr(piece, "undo"):
+        assert piece.undo(out[0], context).shape == rows[0].shape, f"{name} is not undone to the row's own shape"
     norms = torch.linalg.vector_norm(out, dim=1, dtype=torch.float64)
     if after.l2 != float("inf"):
         assert bool((norms <= after.l2).all()), f"{name} states L2 norm {after.l2} but a row has {norms.max().item()}"
@@ -88,12 +112,10 @@ def _check_at(piece: Any, rows: torch.Tensor, claim: Claim) -> None:
 
 
 def _check_rows_are_independent(piece: Any, rows: torch.Tensor, out: torch.Tensor, claim: Claim, name: str) -> None:
-    context = context_for(rows, claim)
+    context = _ready(piece, context_for(rows, claim))
     assert context.sizes is not None
     for one in (0, len(rows) // 2, len(rows) - 1):
-        alone = Context(
-            0, context.layout, claim, context.key, context.sizes[one : one + 1], context.keys[one : one + 1]
-        )
+        alone = replace(context, sizes=context.sizes[one : one + 1], keys=context.keys[one : one + 1])
         single = piece(rows[one : one + 1], alone)
         same = torch.allclose(torch.nan_to_num(single[0]), torch.nan_to_num(out[one]), rtol=1e-6, atol=0)
         assert same, f"{name} lets one client's row depend on another's"

@@ -1,0 +1,107 @@
+"""Local training in which some clients have settings of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from sfumato.account.event import ByClient, Event
+from sfumato.claim import Claim
+from sfumato.data.population import Records
+from sfumato.errors import BadValue, UnsoundRound
+from sfumato.local.task import LossPerRecord, Task
+from sfumato.shapes import Rows
+
+Groups = tuple[tuple[tuple[int, ...], Any], ...]
+
+
+@dataclass(frozen=True)
+class PerClient:
+    """Every client trains by `default`, but for those that `own` names: PerClient(DpSgd(...), {3: DpSgd(...)}).
+
+    States, for records: each client pays for its own steps, batches and noise, whatever the others do, because all that
+    anybody sees of its records is computed from its own messages (post-processing); what holds for everyone is the largest.
+    Who trains how is public: it is written here, before data are seen, and stays so in every round.
+    """
+
+    default: Any
+    own: Groups = field(default=())  # or a mapping from client to piece
+
+    def __post_init__(self) -> None:
+        given = self.own.items() if isinstance(self.own, Mapping) else self.own
+        groups: dict[Any, list[int]] = {}
+        for who, piece in given:
+            groups.setdefault(piece, []).extend((who,) if isinstance(who, int) else who)
+        object.__setattr__(self, "own", tuple((tuple(sorted(who)), piece) for piece, who in groups.items()))
+        named = sorted(client for who, _ in self.own for client in who)
+        if any(client < 0 for client in named) or len(set(named)) < len(named):
+            raise BadValue(
+                f"PerClient: {named} are the clients with their own settings. Name each once, by its number."
+            )
+
+    @property
+    def pieces(self) -> tuple[Any, ...]:
+        """The default, then the others."""
+        return (self.default, *(piece for _, piece in self.own))
+
+    def carry(self, claim: Claim) -> Claim:
+        """Every client's own event; what else is stated must not depend on the client."""
+        last = max((client for who, _ in self.own for client in who), default=0)
+        if last >= claim.population:
+            raise BadValue(f"PerClient names client {last}, but there are {claim.population}: numbers begin at 0.")
+        claims: list[Claim] = [piece.carry(claim) for piece in self.pieces]
+        first, *others = claims
+        if all(other == first for other in others):
+            return first
+        worlds, servers = ([getattr(one, view) for one in claims] for view in ("world", "server"))
+        rest = {replace(one, world=None, server=None, stddev=None, noise_sensitivity=None) for one in claims}
+        if None in worlds or None in servers or len(rest) > 1:
+            raise UnsoundRound(
+                "PerClient mixes pieces that state different things about the same value, such as other relations or bounds: "
+                "what is said of one client would not hold for another.",
+                "give all clients the same kind of local training, e.g. DpSgd with batches drawn in the same way.",
+            )
+        return replace(first, world=self._event(worlds), server=self._event(servers))
+
+    def _event(self, events: list[Event]) -> Event:
+        return ByClient(events[0], tuple((who, event) for (who, _), event in zip(self.own, events[1:], strict=True)))
+
+    def with_noise(self, noise_multiplier: float) -> PerClient:
+        """The same with other noise for the default; the others keep their proportion to it."""
+        factor = noise_multiplier / self.default.noise_multiplier
+        own = tuple((who, piece.with_noise(piece.noise_multiplier * factor)) for who, piece in self.own)
+        return PerClient(self.default.with_noise(noise_multiplier), own)
+
+    @property
+    def noise_multiplier(self) -> float:
+        """That of the default."""
+        return float(self.default.noise_multiplier)
+
+    @property
+    def clip(self) -> float:
+        """That of the default."""
+        return float(self.default.clip)
+
+    def check(self, module: nn.Module, loss: LossPerRecord, example: Records) -> None:
+        """What every piece refuses."""
+        for piece in self.pieces:
+            if hasattr(piece, "check"):
+                piece.check(module, loss, example)
+
+    def trial(self) -> tuple[Any, int]:
+        """The default's, for measuring."""
+        return self.default.trial() if hasattr(self.default, "trial") else (self.default, 32)
+
+    def train(self, task: Task) -> Rows:
+        """The rows, in the order given."""
+        chosen = {client: piece for who, piece in self.own for client in who}
+        pieces = [chosen.get(client, self.default) for client in task.ids] or [self.default] * len(task.clients)
+        rows = torch.empty(len(task.clients), task.layout.dimension)
+        for piece in dict.fromkeys(pieces):
+            places = [place for place, other in enumerate(pieces) if other == piece]
+            rows[places] = piece.train(task.some(places)).to(rows)
+        return rows.to(task.params)

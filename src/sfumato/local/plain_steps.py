@@ -1,0 +1,58 @@
+"""Local training by any optimizer, without privacy: what DpSgd is compared with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from sfumato.claim import Claim
+from sfumato.errors import BadValue
+from sfumato.local.forward import Batch, DropoutMasks
+from sfumato.local.task import Task
+from sfumato.optimizer import GradientDescent
+from sfumato.sample import Everyone, FixedSize, Poisson
+from sfumato.shapes import Row, Rows
+
+
+@dataclass(frozen=True)
+class PlainSteps:
+    """DpSgd without clip and noise: each step draws a batch and moves along its mean gradient.
+
+    States nothing: however it trains, a client can move its row without bound.
+    """
+
+    steps: int
+    batch: Poisson | FixedSize | Everyone
+    optimizer: Any = field(default_factory=GradientDescent)
+    weight_decay: float = 0.0
+    lr_decay: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or not 0.0 < self.lr_decay <= 1.0 or self.weight_decay < 0.0:
+            raise BadValue(f"{self}: steps is at least 1, lr_decay above 0 and at most 1, weight_decay not negative.")
+
+    def carry(self, claim: Claim) -> Claim:
+        """Nothing is bounded."""
+        return claim
+
+    def train(self, task: Task) -> Rows:
+        """The rows, one client after another."""
+        return torch.stack([self._client(task.only(place)) for place in range(len(task.clients))])
+
+    def _client(self, task: Task) -> Row:
+        (records,), (key,) = task.clients, task.keys
+        row = task.starts[0]
+        state = self.optimizer.start(row)
+        optimizer = replace(self.optimizer, lr=self.optimizer.lr * self.lr_decay**task.round)
+        masks = DropoutMasks([key.child("dropout")])
+        for step in range(self.steps):
+            drawn = torch.from_numpy(self.batch.draw(records.count, key.child("step", number=step).child("batch")))
+            if not len(drawn):
+                continue
+            leaf = row.detach().clone().requires_grad_()
+            outputs = task.forward(task.layout.split(leaf[None]), Batch(records.x[drawn], (len(drawn),), masks))
+            (gradient,) = torch.autograd.grad(task.loss(outputs, records.y[drawn]).mean(), leaf)
+            row, state = optimizer.step(row, state, -(gradient + self.weight_decay * row))
+        return row.detach() - task.params

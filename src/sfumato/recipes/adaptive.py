@@ -1,0 +1,21 @@
+"""DP-FedAvg with adaptive clipping: the norm follows a quantile of the updates' norms, and its bit is paid for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sfumato.round import Round
+
+
+def dp_fedavg_adaptive(
+    population: int, *, quantile: float = 0.5, clip_rate: float = 0.2, bit_weight: float = 0.1, **common: Any
+) -> Round:
+    """Adaptive clipping (Andrew et al. 2021); `clip` is the norm of the first round."""
+    from sfumato.clipping import AdaptiveClip
+    from sfumato.recipes.dp_fedavg import dp_fedavg
+
+    base = dp_fedavg(population, **common)
+    clip = AdaptiveClip(base.client[0].norm, quantile, clip_rate, bit_weight)
+    return replace(base, client=(clip, *base.client[1:]))

@@ -1,0 +1,80 @@
+"""PriFedSync: what leaves a client is already private for each of its records, so the server need not be trusted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sfumato.round import Round
+
+
+def prifedsync(
+    population: int,
+    *,
+    sample: str = "poisson:0.5",
+    batch: str = "fixed:16",
+    records: int = 600,
+    steps: int = 38,
+    clip: float = 1.0,
+    noise_multiplier: float = 2.0,
+    optimizer: str = "adam",
+    lr: float = 0.001,
+    weight_decay: float = 0.0,
+    lr_decay: float = 1.0,
+    helper_weight: float = 0.1,
+    proximal: float = 0.0,
+    server_lr: float = 1.0,
+) -> Round:
+    """Zheng, Chen, Long and Su 2021. Their noise has standard deviation 2 * sigma * clip: `noise_multiplier` is 2 sigma."""
+    from sfumato.account.event import Unit
+    from sfumato.local.dp_sgd import DpSgd
+    from sfumato.optimizer import GradientDescent, local_optimizer
+    from sfumato.personal import HelperBlend
+    from sfumato.round import Round
+    from sfumato.sample import parse_sampler
+    from sfumato.server import RealisedMean
+
+    drawn, moves = parse_sampler(batch, option="batch"), local_optimizer(optimizer, lr)
+    return Round(
+        sample=parse_sampler(sample),
+        local=DpSgd(steps, drawn, records, clip, noise_multiplier, moves, weight_decay, lr_decay, proximal),
+        aggregate=RealisedMean(),
+        optimizer=GradientDescent(server_lr),
+        personal=None if helper_weight == 1.0 else HelperBlend(helper_weight),
+        unit=Unit.RECORD,
+    )
+
+
+def perturb_model(
+    population: int,
+    *,
+    sample: str = "poisson:0.5",
+    steps: int = 38,
+    batch_size: int = 16,
+    clip: float = 1.0,
+    noise_multiplier: float = 2.0,
+    lr: float = 0.1,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    lr_decay: float = 1.0,
+    proximal: float = 0.0,
+    server_lr: float = 1.0,
+) -> Round:
+    """One record may turn a whole update around, so it costs what hiding the whole client costs: twice the clip norm."""
+    from sfumato.account.event import Unit
+    from sfumato.client import Clip
+    from sfumato.local.sgd import local_sgd
+    from sfumato.noise import AddNoise, Gaussian
+    from sfumato.optimizer import GradientDescent
+    from sfumato.round import Round
+    from sfumato.sample import parse_sampler
+    from sfumato.server import RealisedMean
+
+    return Round(
+        sample=parse_sampler(sample, "replace"),
+        local=local_sgd(lr, 1, steps, batch_size, momentum, weight_decay, lr_decay, proximal),
+        client=(Clip(clip), AddNoise(Gaussian(noise_multiplier))),
+        aggregate=RealisedMean(),
+        optimizer=GradientDescent(server_lr),
+        unit=Unit.RECORD,
+    )
