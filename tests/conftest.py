@@ -1,14 +1,20 @@
-"""Tests that need real data sets say so, and are skipped where `SFUMATO_DATA` names no folder."""
+"""Tests that need real data sets say so: without `SFUMATO_DATA` they are skipped, and where data are required that fails."""
 
 from __future__ import annotations
 
 import os
+
+# Two test processes on two cores: threads inside each would wait for each other. Child processes inherit this.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 from hypothesis import settings
 
 settings.register_profile("sfumato", derandomize=True, deadline=None, max_examples=50)
 settings.load_profile("sfumato")
+
+_REQUIRED = bool(os.environ.get("SFUMATO_REQUIRE_DATA"))
+_skipped: list[str] = []
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -21,3 +27,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("data"):
             item.add_marker(pytest.mark.skip(reason="SFUMATO_DATA names no folder with data sets"))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if _REQUIRED and report.skipped and "data" in report.keywords:
+        _skipped.append(report.nodeid)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if _skipped:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for name in _skipped:
+        terminalreporter.write_line(f"data are required, but this was skipped: {name}", red=True)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from sfumato.objective import next_character as next_character
     from sfumato.objective import regression as regression
     from sfumato.optimizer import Adam as Adam
+    from sfumato.optimizer import Averaged as Averaged
     from sfumato.optimizer import GradientDescent as GradientDescent
     from sfumato.optimizer import Momentum as Momentum
     from sfumato.personal import HelperBlend as HelperBlend
@@ -69,7 +70,7 @@ _HOMES = {
     "local.sgd": "Sgd",
     "noise": "AddNoise Gaussian",
     "objective": "Objective classification evaluate multi_label next_character regression",
-    "optimizer": "Adam Momentum GradientDescent",
+    "optimizer": "Adam Averaged Momentum GradientDescent",
     "personal": "HelperBlend",
     "round": "Round Unproven",
     "run": "load",

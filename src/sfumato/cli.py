@@ -17,6 +17,7 @@ from sfumato.commands.ledger import ledger
 from sfumato.commands.plan import plan
 from sfumato.commands.recipes import explain, recipes
 from sfumato.commands.report import report
+from sfumato.commands.reproduce import reproduce
 from sfumato.commands.train import train
 from sfumato.errors import BudgetExceeded, SfumatoError
 from sfumato.version import __version__
@@ -32,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None if _NARROW else "rich",
 )
-for command in (train, recipes, explain, evaluate, report, account, plan, curve, ledger):
+for command in (train, recipes, explain, evaluate, report, account, plan, curve, ledger, reproduce):
     app.command(command.__name__, context_settings={"terminal_width": _COLUMNS - 2} if _NARROW else None)(command)
 
 

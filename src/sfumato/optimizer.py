@@ -5,8 +5,8 @@ The server steps along the aggregate; private local training steps along the neg
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 import torch
 
@@ -105,6 +105,55 @@ class Adam:
     def carry(self, claim: Claim) -> Claim:
         """Post-processing."""
         return claim
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """Another optimizer whose iterates are averaged: training goes on from the last one, and the average is reported.
+
+    average = decay * average + (1 - decay) * params, over 1 - decay^count, so that the start counts for nothing (Polyak and
+    Juditsky 1992; McMahan et al. 2018 use it with DP-FedAvg). Free: it reads released parameters only. Decay 0 reports the
+    last iterate.
+    """
+
+    inner: Any = field(default_factory=GradientDescent)
+    decay: float = 0.9
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.decay < 1.0:
+            raise BadValue(f"Averaged(decay={self.decay}): at least 0 and below 1, e.g. 0.9 for about ten rounds.")
+        if isinstance(self.inner, Averaged):
+            raise BadValue("Averaged(Averaged(...)): an average of averages. Wrap the optimizer once.")
+
+    def start(self, params: Row) -> State:
+        """The inner state, and an average of nothing."""
+        nothing = {"average": torch.zeros_like(params), "count": torch.zeros((), dtype=torch.int64)}
+        inner: State = self.inner.start(params)
+        return {**{f"inner.{name}": value for name, value in inner.items()}, **nothing}
+
+    def step(self, params: Row, state: State, update: Row) -> tuple[Row, State]:
+        """The inner step, and one iterate more in the average."""
+        inner = {name.removeprefix("inner."): value for name, value in state.items() if name.startswith("inner.")}
+        params, inner = self.inner.step(params, inner, update)
+        average = self.decay * state["average"] + (1.0 - self.decay) * params
+        own = {"average": average, "count": state["count"] + 1}
+        return params, {**{f"inner.{name}": value for name, value in inner.items()}, **own}
+
+    def report(self, params: Row, state: State) -> Row:
+        """The average; before the first step, the parameters."""
+        count = int(state["count"])
+        return state["average"] / (1.0 - self.decay**count) if count else params
+
+    def carry(self, claim: Claim) -> Claim:
+        """Post-processing; the inner one may object."""
+        carried: Claim = self.inner.carry(claim)
+        return carried
+
+
+def reported(optimizer: Any, params: Row, state: State) -> Row:
+    """What a run shows and keeps: the parameters, or what the optimizer makes of them."""
+    shown: Row = optimizer.report(params, state) if hasattr(optimizer, "report") else params
+    return shown
 
 
 def optimizer_named(name: str, lr: float) -> GradientDescent | Momentum | Adam:

@@ -44,7 +44,7 @@ class Request:
     """A whole run. None and empty mean: left to the default, or not asked for."""
 
     recipe: str = "dp-fedavg"
-    rounds: int = 40
+    rounds: int = 30
     epsilon: float | None = None
     delta: float | None = None
     seed: int | None = None

@@ -125,7 +125,7 @@ class Run:
             now = Progress(
                 start.round,
                 self.prepared.request.rounds,
-                start.params,
+                self.simulation.reported(start),
                 0.0,
                 self.simulation.derivation,
                 self.simulation,
@@ -176,7 +176,7 @@ class Run:
         last = Checkpoint.read(self.folder)
         assert last is not None, "a run in a folder has a checkpoint"
         module = self.prepared.module
-        self.simulation.job.slots.layout.write(last.params, module)
+        self.simulation.job.slots.layout.write(self.simulation.reported(last), module)
         state = {name: value.detach().clone().contiguous() for name, value in module.state_dict().items()}
         write_atomically(self.folder / "params.safetensors", save(state))
         evaluated = bool(self.lines) and bool(self.lines[-1].metrics)

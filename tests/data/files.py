@@ -28,7 +28,35 @@ def write_idx_set(
         write(folder / f"{prefix}-labels-idx1-ubyte{ending}", idx(np.arange(count) % 10 + first_label))
 
 
-def write_cifar(path: Path, labels: list[int]) -> None:
-    """Images that are their label in red, 100 in green and 200 in blue."""
-    records = [bytes([label]) + bytes([label] * 1024 + [100] * 1024 + [200] * 1024) for label in labels]
+def write_cifar(path: Path, labels: list[int], coarse: bytes = b"") -> None:
+    """Images that are their label in red, 100 in green and 200 in blue; CIFAR-100 has a coarse label before the label."""
+    records = [coarse + bytes([label]) + bytes([label] * 1024 + [100] * 1024 + [200] * 1024) for label in labels]
     write(path, b"".join(records))
+
+
+def write_svhn(path: Path, labels: list[int]) -> None:
+    """Images whose pixel [row, column, colour] is row + 2 column + 100 colour, as MATLAB files have them."""
+    from scipy.io import savemat
+
+    row, column, colour = np.ogrid[:32, :32, :3]
+    image = (row + 2 * column + 50 * colour).astype(np.uint8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    x = np.repeat(image[..., None], len(labels), axis=3)
+    savemat(path, {"X": x, "y": np.array(labels, np.uint8)[:, None]}, do_compression=True)
+
+
+def play(roles: int = 8, lines: int = 30) -> str:
+    """A made-up file of plays: sonnets, one play with `roles` roles of some thousand characters each, and a poem."""
+    names = [f"ROLE {chr(65 + number)}" for number in range(roles)]
+    speeches = [
+        f"  {name}. In scene {scene} {name.lower()} speaks,\n    and says it {scene * 7 % 10} times over.\n\nEnter all\n"
+        for scene in range(lines)
+        for name in names
+    ]
+    head = "1609\n\nTHE SONNETS\n\nby William Shakespeare\n\n  From fairest creatures. We desire\n    increase\n"
+    body = "1603\n\nA MADE-UP PLAY\n\n\nby William Shakespeare\n\n" + "".join(speeches)
+    return head + body + "\nA POEM\n\nby William Shakespeare\n\n  From off a hill. Whose womb\n    reworded\n"
+
+
+def write_play(root: Path, text: str) -> None:
+    write(root / "shakespeare" / "t8.shakespeare.txt", text.encode())

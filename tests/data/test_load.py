@@ -12,7 +12,7 @@ from sfumato.data.load import NAMES, data_folder
 from sfumato.errors import BadValue, DataError
 from sfumato.key import Key
 
-from .files import idx, write, write_cifar, write_idx_set
+from .files import idx, write, write_cifar, write_idx_set, write_svhn
 
 KEY = Key.from_seed(0)
 
@@ -69,6 +69,49 @@ def test_cifar10_is_read_as_far_as_it_is_there(tmp_path: Path) -> None:
     assert float(cifar.train.x[0, 2, 31, 31]) == pytest.approx((200 / 255 - 0.4465) / 0.2616, abs=1e-6)
 
 
+def test_cifar100_has_the_fine_classes(tmp_path: Path) -> None:
+    write_cifar(tmp_path / "cifar-100-binary" / "train.bin", [3, 99, 50], coarse=b"\x07")
+    write_cifar(tmp_path / "cifar-100-binary" / "test.bin", [42], coarse=b"\x13")
+    cifar = load("cifar100", tmp_path, allow_download=False)
+    assert (cifar.counts, cifar.classes) == ({"train": 3, "test": 1}, 100)
+    assert cifar.train.y.tolist() == [3, 99, 50] and cifar.test.records.y.tolist() == [42]
+    assert cifar.pool.x[1, :, 31, 31].tolist() == [99, 100, 200] and cifar.input_shape == (3, 32, 32)
+    assert float(cifar.train.x[0, 2, 0, 0]) == pytest.approx((200 / 255 - 0.4409) / 0.2762, abs=1e-6)
+
+
+@pytest.mark.parametrize("place", ["svhn", "SVHN", "."])
+def test_svhn_is_read_with_10_for_0_and_extra_by_its_own_name(tmp_path: Path, place: str) -> None:
+    for part, labels in (("train", [10, 1, 2]), ("test", [9, 10]), ("extra", [5])):
+        write_svhn(tmp_path / place / f"{part}_32x32.mat", labels)
+    svhn, extra = (load(name, tmp_path, allow_download=False) for name in ("svhn", "svhn-extra"))
+    assert (svhn.counts, extra.counts) == ({"train": 3, "test": 2}, {"train": 4, "test": 2})
+    assert svhn.train.y.tolist() == [0, 1, 2] and svhn.test.records.y.tolist() == [9, 0]
+    assert extra.train.y.tolist() == [0, 1, 2, 5] and extra.classes == 10
+    assert [int(extra.pool.x[3, colour, 4, 7]) for colour in range(3)] == [18, 68, 118]
+    assert float(svhn.train.x[0, 1, 4, 7]) == pytest.approx((68 / 255 - 0.4438) / 0.2010, abs=1e-6)
+    (tmp_path / place / "extra_32x32.mat").unlink()
+    assert load("svhn", tmp_path, allow_download=False).counts["train"] == 3
+    with pytest.raises(DataError, match="extra_32x32.mat"):
+        load("svhn-extra", tmp_path, allow_download=False)
+
+
+def test_broken_svhn_files_are_refused_by_name(tmp_path: Path) -> None:
+    from scipy.io import savemat
+
+    write_svhn(tmp_path / "test_32x32.mat", [1])
+    train = tmp_path / "train_32x32.mat"
+    for data in (b"<html>not found</html>", b"", (tmp_path / "test_32x32.mat").read_bytes()[:-50]):
+        train.write_bytes(data)
+        with pytest.raises(DataError, match="train_32x32.mat is no MATLAB file"):
+            load("svhn", tmp_path, allow_download=False)
+    savemat(train, {"X": np.zeros((3, 32, 32, 5), np.uint8), "y": np.ones((5, 1))})
+    with pytest.raises(DataError, match="not bytes of shape"):
+        load("svhn", tmp_path, allow_download=False)
+    savemat(train, {"X": np.zeros((32, 32, 3, 5), np.uint8), "y": np.ones((4, 1))})
+    with pytest.raises(DataError, match="5 images and 4 labels"):
+        load("svhn", tmp_path, allow_download=False)
+
+
 def test_names_are_suggested() -> None:
     with pytest.raises(BadValue, match="Did you mean 'mnist'"):
         load("minst")
@@ -93,7 +136,14 @@ def test_the_folder_is_the_one_given_else_the_environment_else_the_cache(
 def test_missing_files_are_named_with_their_place(tmp_path: Path, name: str) -> None:
     with pytest.raises(DataError, match="downloads are off") as caught:
         load(name, tmp_path, allow_download=False)
-    wanted = {"cifar10": "cifar-10-batches-bin", "emnist-letters": "emnist-letters-test-labels-idx1-ubyte.gz"}
+    wanted = {
+        "cifar10": "cifar-10-batches-bin",
+        "cifar100": "cifar-100-binary",
+        "emnist-letters": "emnist-letters-test-labels-idx1-ubyte.gz",
+        "shakespeare": "t8.shakespeare.txt",
+        "svhn": "test_32x32.mat",
+        "svhn-extra": "extra_32x32.mat",
+    }
     assert wanted.get(name, "ubyte.gz") in str(caught.value) and str(tmp_path) in str(caught.value)
 
 

@@ -17,6 +17,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from sfumato.engine.checkpoint import Checkpoint
 
 
@@ -49,10 +51,11 @@ def _arm(kill: Kill) -> None:
     setattr(owner, name, armed)
 
 
-def _train(words: list[str], place: Path, kill: Kill | None) -> None:
+def _train(words: list[str], place: Path, kill: Kill | None, threads: int) -> None:
     from sfumato.cli import run
 
     os.chdir(place)
+    torch.set_num_threads(threads)
     if kill is not None:
         _arm(kill)
     sys.exit(run(["train", *words]))
@@ -73,19 +76,19 @@ _CONTEXT.set_forkserver_preload(
 )
 
 
-def train(words: list[str], place: Path, kill: Kill | None = None) -> int:
+def train(words: list[str], place: Path, kill: Kill | None = None, threads: int = 1) -> int:
     """The exit status of `sfumato train` in a process of its own; -9 if it was killed."""
-    child = _CONTEXT.Process(target=_train, args=(words, place, kill))
+    child = _CONTEXT.Process(target=_train, args=(words, place, kill, threads))
     child.start()
     child.join(120)
     assert child.exitcode is not None, "the child hangs"
     return child.exitcode
 
 
-def resume_and_kill(folder: Path, seconds: float) -> None:
+def resume_and_kill(folder: Path, seconds: float, threads: int) -> None:
     """Resume a run, and kill it so many seconds after its next reservation, wherever it is by then."""
     before = reservations(folder)
-    child = _CONTEXT.Process(target=_train, args=(["--resume", folder.name, "--quiet"], folder.parent, None))
+    child = _CONTEXT.Process(target=_train, args=(["--resume", folder.name, "--quiet"], folder.parent, None, threads))
     child.start()
     while child.is_alive() and reservations(folder) == before:
         time.sleep(0.002)

@@ -10,9 +10,13 @@ from torch import nn
 from sfumato.errors import BadValue
 from sfumato.key import Key
 from sfumato.models import NAMES, build
+from sfumato.models.char_lstm import CharLstm
+from sfumato.models.resnet import resnet_18
 
 KEY = Key.from_seed(0)
-IMAGE, COLOUR = (1, 28, 28), (3, 32, 32)
+IMAGE, COLOUR, TEXT = (1, 28, 28), (3, 32, 32), (80,)
+SHAPES = {name: TEXT if name == "char-lstm" else COLOUR for name in NAMES}
+LAYERS = (nn.Linear, nn.Conv2d, nn.LSTM)
 
 
 @pytest.mark.parametrize(
@@ -23,45 +27,97 @@ IMAGE, COLOUR = (1, 28, 28), (3, 32, 32)
         ("cnn-mnist", IMAGE, 10, 108_618),
         ("cnn-emnist", IMAGE, 62, 1_690_046),
         ("cnn-cifar", COLOUR, 10, 122_570),
+        ("resnet-18", COLOUR, 10, 11_173_962),
+        ("char-lstm", TEXT, 80, 819_920),
     ],
 )
 def test_models_have_their_published_sizes(name: str, shape: tuple[int, ...], outputs: int, parameters: int) -> None:
     model = build(name, shape, outputs, KEY)
     assert sum(p.numel() for p in model.parameters()) == parameters
-    assert model(torch.zeros(3, *shape)).shape == (3, outputs)
+    x = torch.zeros(3, *shape, dtype=torch.int64 if shape == TEXT else torch.float32)
+    assert model(x).shape == (3, outputs)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_weights_follow_from_the_key_alone(name: str) -> None:
-    first = build(name, COLOUR, 10, KEY).state_dict()
+    first = build(name, SHAPES[name], 10, KEY).state_dict()
     torch.rand(3)
-    again, other = build(name, COLOUR, 10, KEY).state_dict(), build(name, COLOUR, 10, Key.from_seed(1)).state_dict()
+    again, other = (build(name, SHAPES[name], 10, key).state_dict() for key in (KEY, Key.from_seed(1)))
     assert all(torch.equal(first[word], again[word]) for word in first)
-    assert not any(torch.equal(first[word], other[word]) for word in first)
+    random = [word for word, value in first.items() if value.unique().numel() > 1]  # norms start at 1 and 0
+    assert not any(torch.equal(first[word], other[word]) for word in random) and len(random) >= 2
 
 
 def test_no_two_layers_share_their_draws() -> None:
-    firsts = [p.detach().flatten()[:2] for p in build("cnn-cifar", COLOUR, 10, KEY).parameters()]
-    ratios = [float(first[1] / first[0]) for first in firsts]
-    assert len({round(ratio, 3) for ratio in ratios}) == len(ratios)
+    for name in ("cnn-cifar", "char-lstm"):
+        firsts = [p.detach().flatten()[:2] for p in build(name, SHAPES[name], 10, KEY).parameters()]
+        ratios = [float(first[1] / first[0]) for first in firsts]
+        assert len({round(ratio, 3) for ratio in ratios}) == len(ratios)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_torchs_global_generator_is_left_alone(name: str) -> None:
     before = torch.get_rng_state()
-    build(name, COLOUR, 10, KEY)
+    build(name, SHAPES[name], 10, KEY)
     assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_weights_have_torchs_own_law(name: str) -> None:
-    for layer in build(name, COLOUR, 100, KEY).modules():
-        if isinstance(layer, nn.Linear | nn.Conv2d):
-            bound = 1 / math.sqrt(layer.weight[0].numel())
-            weight = layer.weight.detach()
-            assert 0.97 * bound < float(weight.abs().max()) <= bound
-            assert float(weight.std()) == pytest.approx(bound / math.sqrt(3), rel=0.05)
-            assert layer.bias is not None and 0.8 * bound < float(layer.bias.detach().abs().max()) <= bound
+    for layer in build(name, SHAPES[name], 100, KEY).modules():
+        if isinstance(layer, LAYERS):
+            bound = 1 / math.sqrt(layer.hidden_size if isinstance(layer, nn.LSTM) else layer.weight[0].numel())
+            for kind, parameter in layer.named_parameters():
+                value = parameter.detach()
+                assert (0.8 if "bias" in kind else 0.97) * bound < float(value.abs().max()) <= bound
+                if "bias" not in kind:
+                    assert float(value.std()) == pytest.approx(bound / math.sqrt(3), rel=0.05)
+        elif isinstance(layer, nn.Embedding):
+            assert float(layer.weight.detach().std()) == pytest.approx(1.0, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "units", "layers"), [("char-lstm", 256, 2), ("char-lstm:64", 64, 2), ("char-lstm:32x1", 32, 1)]
+)
+def test_a_smaller_lstm_has_its_size_in_its_name(name: str, units: int, layers: int) -> None:
+    model = build(name, TEXT, 80, KEY)
+    assert isinstance(model, CharLstm)
+    assert (model.recurrent.hidden_size, model.recurrent.num_layers, model.embedding.embedding_dim) == (
+        units,
+        layers,
+        8,
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["char-lstm:big", "char-lstm:64x", "char-lstm:x2", "char-lstm:-3", "char-lstm:0", "char-lstm:8x0"]
+)
+def test_sizes_that_are_none_are_refused(name: str) -> None:
+    with pytest.raises(BadValue, match="at least 1|char-lstm:64x1"):
+        build(name, TEXT, 80, KEY)
+
+
+def test_text_and_pictures_are_not_taken_for_each_other() -> None:
+    with pytest.raises(BadValue, match="char-lstm takes windows"):
+        build("char-lstm", COLOUR, 80, KEY)
+    with pytest.raises(BadValue, match="unknown model 'mlp:64'"):
+        build("mlp:64", IMAGE, 10, KEY)
+
+
+def test_a_record_of_resnet_does_not_depend_on_its_batch() -> None:
+    with KEY.seeding_torch():
+        model = resnet_18(3, 10, width=16)
+    x = KEY.normal(3, 3, 16, 16).float()
+    with torch.no_grad():
+        assert torch.allclose(model(x)[:1], model(x[:1]), atol=1e-5)
+
+
+def test_the_lstm_reads_in_order_and_looks_at_every_character() -> None:
+    model = build("char-lstm:16", (5,), 7, KEY)
+    x = torch.tensor([[1, 2, 3, 4, 5]])
+    with torch.no_grad():
+        outputs = [model(x), model(x.flip(1)), *(model(x.index_fill(1, torch.tensor([i]), 0)) for i in range(5))]
+    assert len({tuple(output[0].tolist()) for output in outputs}) == 7
 
 
 def test_records_of_any_shape_are_flattened_for_logistic_and_mlp() -> None:
@@ -78,7 +134,7 @@ def test_records_that_are_no_images_are_refused(name: str, shape: tuple[int, ...
         build(name, shape, 10, KEY)
 
 
-@pytest.mark.parametrize(("name", "side"), [("cnn-mnist", 10), ("cnn-emnist", 4), ("cnn-cifar", 18)])
+@pytest.mark.parametrize(("name", "side"), [("cnn-mnist", 10), ("cnn-emnist", 4), ("cnn-cifar", 18), ("resnet-18", 8)])
 def test_the_smallest_images_that_are_taken_work(name: str, side: int) -> None:
     assert build(name, (1, side, side), 2, KEY)(torch.zeros(1, 1, side, side)).shape == (1, 2)
 

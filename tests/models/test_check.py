@@ -38,7 +38,46 @@ class Cache(nn.Module):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_named_models_pass(name: str) -> None:
-    check_module(build(name, (3, 32, 32), 10, Key.from_seed(0)), IMAGES)
+    text = name == "char-lstm"
+    example = torch.arange(12).reshape(2, 6) % 10 if text else IMAGES
+    check_module(build(name, tuple(example.shape[1:]), 10, Key.from_seed(0)), example)
+
+
+class LastState(nn.Module):
+    def __init__(self, layer: nn.RNNBase) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.layer(x)[0][:, -1])
+
+
+class Noisy(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) + torch.empty_like(x).normal_()
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (LastState(nn.LSTM(3, 3, 2, dropout=0.1)), "dropout inside layer .LSTM.*dropout=0.*one module per layer"),
+        (LastState(nn.GRU(3, 3, 2, dropout=0.1)), "dropout inside layer .GRU"),
+        (nn.TransformerEncoderLayer(3, 1, 4, batch_first=True), "dropout inside self_attn .MultiheadAttention"),
+        (Noisy(3, 3), "Use nn.Dropout, or nothing random"),
+        (nn.RReLU(), "draws random numbers by rrelu"),
+    ],
+    ids=["lstm", "gru", "attention", "own noise", "rrelu"],
+)
+def test_random_numbers_that_no_key_controls_are_refused(model: nn.Module, words: str) -> None:
+    generator = torch.get_rng_state()
+    with pytest.raises(BadValue, match=words):
+        check_module(model, torch.ones(2, 4, 3))
+    assert torch.equal(torch.get_rng_state(), generator)
+
+
+def test_dropout_between_recurrent_layers_of_one_each_passes() -> None:
+    layers = [LastState(nn.LSTM(3, 3, batch_first=True)), nn.Dropout(0.5), nn.Linear(3, 3), nn.Dropout1d(0.5)]
+    check_module(nn.Sequential(*layers), torch.ones(2, 4, 3))
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,7 @@ _RECIPE_HELP = {
     "proximal": "Strength of the pull to the global model (FedProx).",
     "server_optimizer": "sgd, momentum or adam.",
     "server_lr": "Learning rate of the server.",
+    "average": "Report an average of iterates, with this decay per round; 0 reports the last.",
 }
 
 

@@ -24,6 +24,7 @@ import re
 import string
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -144,7 +145,7 @@ def role_texts(text: str) -> dict[str, str]:
     lines = text.splitlines()
     heads = [number for number, line in enumerate(lines) if _AUTHOR in line][1:]
     texts = {}
-    for head, end in zip(heads, [*heads[1:], len(lines)], strict=True):
+    for head, end in pairwise([*heads, len(lines)]):
         title = next((line.strip() for line in reversed(lines[:head]) if line.strip()), "")
         speeches = _speeches(lines[head + 1 : end], flush_left=title == _FLUSH_LEFT)
         if len(speeches) > 1:

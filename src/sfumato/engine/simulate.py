@@ -35,6 +35,7 @@ from sfumato.guarantee import Guarantee, check_delta, guarantee
 from sfumato.key import Key
 from sfumato.models import check_module
 from sfumato.objective import Objective, check_loss
+from sfumato.optimizer import reported
 from sfumato.round import Round
 from sfumato.update import Layout
 
@@ -46,7 +47,10 @@ _SEEDED = "simulation: holds for whoever does not know the seed"
 
 @dataclass(frozen=True)
 class Progress:
-    """What is known after a round: released values only, but for `diagnostics`, which are not private."""
+    """What is known after a round: released values only, but for `diagnostics`, which are not private.
+
+    `params` are those that the optimizer reports: the average, if it averages its iterates.
+    """
 
     round: int
     rounds: int
@@ -156,7 +160,12 @@ class Simulation:
             self.spending.settle(reservations)
             seconds = time.perf_counter() - started
             notes = {"cohort": len(ids), "norms": total.norms} if self.diagnostics else None
-            yield Progress(now.round, self.rounds, now.params, seconds, self.derivation, self, notes, now.memory)
+            shown = self.reported(now)
+            yield Progress(now.round, self.rounds, shown, seconds, self.derivation, self, notes, now.memory)
+
+    def reported(self, at: Checkpoint) -> torch.Tensor:
+        """The parameters to show and to keep, where training goes on from the checkpoint's own."""
+        return reported(self.job.slots.round.optimizer, at.params, at.state)
 
     def _key(self, attempt: int) -> Key:
         return self.root.child("run", description=self.start.description, attempt=attempt)

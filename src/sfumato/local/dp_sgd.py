@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -55,6 +55,7 @@ class DpSgd:
     lr_decay: float = 1.0
     proximal: float = 0.0
     micro_batch: int = 64
+    one_by_one: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.records < 1 or self.micro_batch < 1:

@@ -48,6 +48,11 @@ class PerClient:
         """The default, then the others."""
         return (self.default, *(piece for _, piece in self.own))
 
+    @property
+    def one_by_one(self) -> bool:
+        """Whether every piece trains one client after another."""
+        return all(getattr(piece, "one_by_one", False) for piece in self.pieces)
+
     def carry(self, claim: Claim) -> Claim:
         """Every client's own event; what else is stated must not depend on the client."""
         last = max((client for who, _ in self.own for client in who), default=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -28,6 +28,7 @@ class PlainSteps:
     optimizer: Any = field(default_factory=GradientDescent)
     weight_decay: float = 0.0
     lr_decay: float = 1.0
+    one_by_one: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.steps < 1 or not 0.0 < self.lr_decay <= 1.0 or self.weight_decay < 0.0:
@@ -36,6 +37,10 @@ class PlainSteps:
     def carry(self, claim: Claim) -> Claim:
         """Nothing is bounded."""
         return claim
+
+    def trial(self) -> tuple[PlainSteps, int]:
+        """The same training for two steps, and how many records that takes: for measuring."""
+        return replace(self, steps=2), 2 * self.batch.size if isinstance(self.batch, FixedSize) else 64
 
     def train(self, task: Task) -> Rows:
         """The rows, one client after another."""

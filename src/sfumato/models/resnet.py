@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 _GROUPS = 32
-_WIDTHS = (64, 128, 256, 512)
+_STAGES = 4
 
 
 class ResidualBlock(nn.Module):
@@ -16,11 +16,11 @@ class ResidualBlock(nn.Module):
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
         self.first = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
-        self.first_norm = nn.GroupNorm(_GROUPS, outputs)
+        self.first_norm = _norm(outputs)
         self.second = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
-        self.second_norm = nn.GroupNorm(_GROUPS, outputs)
+        self.second_norm = _norm(outputs)
         self.shortcut = (
-            nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.GroupNorm(_GROUPS, outputs))
+            nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), _norm(outputs))
             if stride > 1 or inputs != outputs
             else nn.Identity()
         )
@@ -31,19 +31,19 @@ class ResidualBlock(nn.Module):
         return F.relu(self.second_norm(self.second(inner)) + self.shortcut(x))
 
 
-def resnet_18(channels: int, outputs: int) -> nn.Module:
-    """Four stages of two blocks, of 64 to 512 channels, after a 3x3 convolution without pooling.
+def resnet_18(channels: int, outputs: int, width: int = 64) -> nn.Module:
+    """A 3x3 convolution without pooling, then four stages of two blocks, each twice as wide as the one before.
 
     >>> sum(parameter.numel() for parameter in resnet_18(3, 10).parameters())
     11173962
     """
-    layers: list[nn.Module] = [
-        nn.Conv2d(channels, _WIDTHS[0], 3, padding=1, bias=False),
-        nn.GroupNorm(_GROUPS, _WIDTHS[0]),
-        nn.ReLU(),
-    ]
-    width = _WIDTHS[0]
-    for stage, wider in enumerate(_WIDTHS):
+    layers: list[nn.Module] = [nn.Conv2d(channels, width, 3, padding=1, bias=False), _norm(width), nn.ReLU()]
+    for stage in range(_STAGES):
+        wider = width if stage == 0 else 2 * width
         layers += [ResidualBlock(width, wider, 2 if stage else 1), ResidualBlock(wider, wider, 1)]
         width = wider
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, outputs))
+
+
+def _norm(channels: int) -> nn.Module:
+    return nn.GroupNorm(min(_GROUPS, channels), channels)

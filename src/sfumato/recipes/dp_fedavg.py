@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 def dp_fedavg(
     population: int,
     *,
-    sample: str = "poisson:0.25",
+    sample: str = "poisson:0.5",
     relation: str = "",
-    clip: float = 1.0,
+    clip: float = 0.5,
     noise_multiplier: float = 1.0,
     weight_cap: int = 0,
     lr: float = 0.5,
@@ -26,22 +26,23 @@ def dp_fedavg(
     proximal: float = 0.0,
     server_optimizer: str = "sgd",
     server_lr: float = 1.0,
+    average: float = 0.0,
 ) -> Round:
     """Federated averaging with client-level differential privacy (McMahan, Ramage, Talwar and Zhang 2018)."""
     from sfumato.client import Clip, WeightByExamples
     from sfumato.local.sgd import local_sgd
     from sfumato.noise import AddNoise, Gaussian
-    from sfumato.optimizer import optimizer_named
+    from sfumato.optimizer import Averaged, optimizer_named
     from sfumato.round import Round
     from sfumato.sample import parse_sampler
     from sfumato.server import Mean
 
-    sampler = parse_sampler(sample, relation)
+    sampler, optimizer = parse_sampler(sample, relation), optimizer_named(server_optimizer, server_lr)
     return Round(
         sample=sampler,
         local=local_sgd(lr, epochs, steps, batch_size, momentum, weight_decay, lr_decay, proximal),
         client=(Clip(clip), *([WeightByExamples(weight_cap)] if weight_cap else [])),
         aggregate=Mean(over=sampler.expected(population)),
         server=(AddNoise(Gaussian(noise_multiplier)),),
-        optimizer=optimizer_named(server_optimizer, server_lr),
+        optimizer=Averaged(optimizer, average) if average else optimizer,
     )

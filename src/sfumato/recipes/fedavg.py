@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 def fedavg(
     population: int,
     *,
-    sample: str = "poisson:0.25",
+    sample: str = "poisson:0.5",
     lr: float = 0.5,
     epochs: int = 5,
     steps: int = 0,

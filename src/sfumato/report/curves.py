@@ -15,13 +15,18 @@ _MOST_SPOKEN = 6
 
 @dataclass(frozen=True)
 class Curve:
-    """One run's line. `index` gives its colour; `level` stands for a run that has no place on the x axis."""
+    """One run's line. `index` gives its colour; `level` stands for a run that has no place on the x axis.
+
+    `low` and `high` are the edges of a band around it, if it is a mean.
+    """
 
     name: str
     index: int
     xs: tuple[float, ...]
     ys: tuple[float, ...]
     level: bool = False
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

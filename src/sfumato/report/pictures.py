@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -63,11 +63,15 @@ def svg(plot: Plot) -> Html:
 
 def png(plot: Plot) -> bytes:
     """The picture as a file of its own, on white, with a legend if there are several curves."""
+    return drawn(plot.name, plot.title, lambda: _figure(plot, legend=len(plot.curves) > 1))
+
+
+def drawn(name: str, title: str, make: Callable[[], Figure]) -> bytes:
+    """Any figure as a file, in our style."""
     buffer = io.BytesIO()
-    with _style(plot.name):
-        figure = _figure(plot, legend=len(plot.curves) > 1)
-        told = {"Software": MAKER, "Title": plot.title}
-        figure.savefig(buffer, format="png", dpi=200, facecolor="white", metadata=told)
+    with _style(name):
+        told = {"Software": MAKER, "Title": title}
+        make().savefig(buffer, format="png", dpi=200, facecolor="white", metadata=told)
     return buffer.getvalue()
 
 
@@ -102,6 +106,8 @@ def _figure(plot: Plot, legend: bool) -> Figure:
         few = len(curve.xs) <= 25
         marker = {"marker": "o", "markersize": 3.6} if few else {}
         axes.plot(curve.xs, curve.ys, color=color, linestyle=dashes, **marker)  # type: ignore[arg-type]
+        if curve.low:
+            axes.fill_between(curve.xs, curve.low, curve.high, color=color, alpha=0.15, linewidth=0)
     axes.set_xlabel(plot.x, labelpad=6)
     axes.set_ylabel(plot.y, labelpad=6)
     axes.xaxis.set_major_locator(MaxNLocator(6, steps=_STEPS, integer=plot.x == "Round", min_n_ticks=1))

@@ -18,7 +18,7 @@ from sfumato.update import Layout
 _DIMENSION = 3
 
 
-def check_round(round: Round, *, population: int = 6, draws: int = 1000, confidence: float = 1 - 1e-6) -> None:
+def check_round(round: Round, *, population: int = 6, draws: int = 500, confidence: float = 1 - 1e-6) -> None:
     """The strongest audit that we know of stays under the guarantee.
 
     All clients but one send huge rows in one direction, and the last one sends a huge row in another; the neighbouring

@@ -1,0 +1,46 @@
+"""`sfumato reproduce [NAME]`: a paper's table, run again, with its numbers beside ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sfumato.errors import BadValue
+from sfumato.reproduce import TABLES, find
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(help="A table's name; without one, the list.", show_default=False)] = "",
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Default: reproduced/NAME. What is there already is not run again."),
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="The paper's own setting: hours.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Seconds, on small data: shows only that it runs.")] = False,
+) -> None:
+    """Run a paper's table again: its numbers and ours side by side, with settings, seeds, spread, time and pictures.
+
+    By default a table is scaled to at most 45 minutes on two cores, and says how.
+    """
+    if not name:
+        width = max(map(len, TABLES))
+        for entry in TABLES.values():
+            typer.echo(f"{entry.name:<{width}}  {entry.summary}")
+        return
+    if full and quick:
+        raise BadValue("--full and --quick exclude each other. Give one of them, or neither.")
+    entry = find(name)
+
+    from sfumato.reproduce.run import as_markdown, run_table
+    from sfumato.reproduce.table import groups
+
+    scale = "full" if full else "quick" if quick else "default"
+    table = entry.make(scale)
+    folder = out or Path("reproduced") / (name if scale == "default" else f"{name}-{scale}")
+    if table.scaled:
+        typer.echo(f"{scale}: {table.scaled}", err=True)
+    done = run_table(table, folder, lambda line: typer.echo(line, err=True))
+    typer.echo(as_markdown(table, [table.row(group) for group in groups(done)], done, []))
+    typer.echo(f"written to {folder}: table.md, table.json and pictures")

@@ -1,0 +1,119 @@
+"""Pictures of a study that are not curves: losses around a model, and how long updates are before the clip."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sfumato.report.pictures import INK, SERIES, drawn
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_COLORS = "cividis"
+
+
+@dataclass(frozen=True)
+class Surface:
+    """A model's losses [steps, steps] around it."""
+
+    title: str
+    steps: tuple[float, ...]
+    losses: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class Surfaces:
+    """Landscapes of several models over one scale, as hills or (`flat`) as contours."""
+
+    name: str
+    title: str
+    surfaces: tuple[Surface, ...]
+    flat: bool = False
+
+    def png(self) -> bytes:
+        """The picture."""
+        return drawn(self.name, self.title, self._contours if self.flat else self._hills)
+
+    def _scale(self) -> tuple[float, float]:
+        values = np.concatenate([np.ravel(surface.losses) for surface in self.surfaces])
+        values = values[np.isfinite(values)]
+        low, high = float(values.min()), float(np.quantile(values, 0.98))
+        return low, max(high, low + 1e-6)
+
+    def _contours(self) -> Figure:
+        from matplotlib.figure import Figure
+
+        low, high = self._scale()
+        levels = low + (high - low) * np.linspace(0.02, 1.0, 12) ** 2
+        figure = Figure(figsize=(3.3 * len(self.surfaces) + 0.7, 3.5))
+        axes = figure.subplots(1, len(self.surfaces), squeeze=False)[0]
+        for number, (axis, surface) in enumerate(zip(axes, self.surfaces, strict=True)):
+            losses = np.clip(np.array(surface.losses).T, low, high)
+            lines = axis.contour(surface.steps, surface.steps, losses, levels=levels, cmap=_COLORS, linewidths=1.3)
+            axis.clabel(lines, lines.levels[1::3], fmt="%.1f", fontsize=8)
+            axis.plot(0, 0, marker="+", markersize=9, color=INK)
+            axis.set_title(surface.title, fontsize=11, color=INK)
+            axis.set_xlabel("First direction")
+            axis.set_aspect("equal")
+            axis.grid(False)
+            if number == 0:
+                axis.set_ylabel("Second direction")
+        return figure
+
+    def _hills(self) -> Figure:
+        from matplotlib.figure import Figure
+
+        low, high = self._scale()
+        figure = Figure(figsize=(4.4 * len(self.surfaces), 3.9))
+        figure.set_layout_engine("none")  # ours leaves no room for the third axis
+        for number, surface in enumerate(self.surfaces):
+            axis = figure.add_subplot(1, len(self.surfaces), number + 1, projection="3d")
+            first, second = np.meshgrid(surface.steps, surface.steps, indexing="ij")
+            losses = np.clip(np.array(surface.losses), low, high)
+            shape = {"rstride": 1, "cstride": 1, "linewidth": 0.15, "edgecolor": "#ffffff40"}
+            axis.plot_surface(first, second, losses, cmap=_COLORS, vmin=low, vmax=high, **shape)
+            axis.set_zlim(low, high)
+            axis.set_title(surface.title, fontsize=11, color=INK)
+            axis.set_zlabel("Loss")
+            axis.tick_params(labelsize=8, pad=1)
+            axis.view_init(elev=28, azim=-58)
+        figure.subplots_adjust(left=0.02, right=0.94, bottom=0.05, top=0.92, wspace=0.12)
+        return figure
+
+
+@dataclass(frozen=True)
+class Norms:
+    """How updates are distributed before the clip: `counts` between `edges`, one pair for each name."""
+
+    name: str
+    title: str
+    names: tuple[str, ...]
+    edges: tuple[Sequence[float], ...]
+    counts: tuple[Sequence[float], ...]
+    clip: float
+
+    def png(self) -> bytes:
+        """The picture."""
+        return drawn(self.name, self.title, self._figure)
+
+    def _figure(self) -> Figure:
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(5.4, 3.6))
+        axes = figure.add_subplot()
+        for number, (name, edges, counts) in enumerate(zip(self.names, self.edges, self.counts, strict=True)):
+            color, places = SERIES[number % len(SERIES)], np.asarray(edges, dtype=np.float64)
+            density = np.asarray(counts, dtype=np.float64) / (np.sum(counts) * np.diff(places))
+            axes.stairs(density, places, color=color, linewidth=1.7, label=name)
+            axes.stairs(density, places, color=color, alpha=0.12, fill=True)
+        axes.axvline(self.clip, color=INK, linestyle=(0, (4, 3)), linewidth=1.2, label=f"clip {self.clip:g}")
+        axes.set_xlabel("Norm of an update before the clip", labelpad=6)
+        axes.set_ylabel("Density", labelpad=6)
+        axes.set_xlim(left=0.0)
+        columns = min(3, len(self.names) + 1)
+        figure.legend(loc="outside lower center", ncols=columns, labelcolor=INK, fontsize=9.5)
+        return figure

@@ -1,0 +1,131 @@
+"""Run a table: cells that are known are read, the others are computed and written at once, and then the table is written."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sfumato.engine.checkpoint import make_folder, write_atomically
+from sfumato.report.curves import Plot
+from sfumato.report.pictures import png
+from sfumato.report.words import duration
+from sfumato.reproduce.table import Cell, Done, Row, Table, groups
+
+_SECONDS_BETWEEN_WRITES = 30.0  # drawing takes a second, and some cells no longer
+
+def run_table(table: Table, folder: Path, tell: Callable[[str], None]) -> list[Done]:
+    """Every cell of the table; a run that was interrupted goes on with the cells that are missing."""
+    make_folder(folder / "cells")
+    done: list[Done] = []
+    written = -_SECONDS_BETWEEN_WRITES
+    for number, cell in enumerate(table.cells, start=1):
+        path = folder / "cells" / f"{cell.name}.json"
+        known = _read(path, cell)
+        if known is None:
+            tell(f"cell {number}/{len(table.cells)}: {cell.row}, seed {cell.seed}")
+            known = _compute(cell, path)
+            tell(f"  {duration(known.seconds)}")
+        done.append(known)
+        if number == len(table.cells) or time.monotonic() - written > _SECONDS_BETWEEN_WRITES:
+            write(table, done, folder)
+            written = time.monotonic()
+    return done
+
+
+def _compute(cell: Cell, path: Path) -> Done:
+    started = time.perf_counter()
+    result = cell.compute(cell.settings, cell.seed)
+    seconds = time.perf_counter() - started
+    kept = {"row": cell.row, "settings": dict(cell.settings), "seed": cell.seed, "seconds": seconds, "result": result}
+    write_atomically(path, json.dumps(kept, indent=1) + "\n")
+    return Done(cell, result, seconds)
+
+
+def _read(path: Path, cell: Cell) -> Done | None:
+    """A cell that was computed before; one that cannot be read is computed again."""
+    try:
+        found = json.loads(path.read_text())
+        return Done(cell, found["result"], found["seconds"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def write(table: Table, done: list[Done], folder: Path) -> None:
+    """table.md, table.json and the pictures, from the cells that there are."""
+    rows = [table.row(group) for group in groups(done)]
+    pictures = {plot.name: png(plot) if isinstance(plot, Plot) else plot.png() for plot in table.plots(done)}
+    for name, content in pictures.items():
+        write_atomically(folder / f"{name}.png", content)
+    write_atomically(folder / "table.md", as_markdown(table, rows, done, list(pictures)))
+    write_atomically(folder / "table.json", json.dumps(_as_json(table, rows, done), indent=1) + "\n")
+
+
+def as_markdown(table: Table, rows: list[Row], done: list[Done], pictures: list[str]) -> str:
+    """The table for people."""
+    missing = len(table.cells) - len(done)
+    seeds = sorted({one.cell.seed for one in done})
+    lines = [f"# {table.title}", "", f"{table.paper}.", ""]
+    lines += [f"Scale: {table.scale}. {table.scaled}", ""] if table.scaled else [f"Scale: {table.scale}.", ""]
+    lines += [*aligned(rows), ""]
+    lines += [f"Not finished: {missing} of {len(table.cells)} cells are missing.", ""] if missing else []
+    lines += [f"Seeds: {', '.join(map(str, seeds))}. Time: {duration(sum(one.seconds for one in done))}.", ""]
+    findings = [] if missing else [f"- {finding}" for finding in table.findings(done)]
+    lines += ["Found:", "", *findings, ""] if findings else []
+    lines += [f"- {note}" for note in table.notes] + [""]
+    lines += ["Settings:", ""]
+    lines += [f"- {group[0].cell.row}: {_words(group)}" for group in groups(done)] + [""]
+    lines += [f"![{name}]({name}.png)\n" for name in pictures]
+    return "\n".join(lines)
+
+
+def aligned(rows: list[Row]) -> list[str]:
+    """Rows as a Markdown table whose columns also stand under each other in a terminal."""
+    if not rows:
+        return []
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    widths = [max(len(name), *(len(row.get(name, "")) for row in rows)) for name in names]
+    lines = ["| " + " | ".join(name.ljust(width) for name, width in zip(names, widths, strict=True)) + " |"]
+    lines.append("|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    for row in rows:
+        cells = (row.get(name, "").ljust(width) for name, width in zip(names, widths, strict=True))
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def _words(group: list[Done]) -> str:
+    """The settings of a row; where its cells differ, all of their values."""
+    found: dict[str, list[str]] = {}
+    for one in group:
+        for name, value in one.cell.settings.items():
+            if value is not None and str(value) not in found.setdefault(name, []):
+                found[name].append(str(value))
+    return ", ".join(f"{name} {' or '.join(values)}" for name, values in found.items() if values)
+
+
+def _as_json(table: Table, rows: list[Row], done: list[Done]) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "name": table.name,
+        "title": table.title,
+        "paper": table.paper,
+        "scale": table.scale,
+        "scaled": table.scaled,
+        "notes": list(table.notes),
+        "findings": [] if len(table.cells) > len(done) else list(table.findings(done)),
+        "missing": len(table.cells) - len(done),
+        "rows": rows,
+        "cells": [
+            {
+                "row": one.cell.row,
+                "settings": dict(one.cell.settings),
+                "seed": one.cell.seed,
+                "paper": dict(one.cell.paper),
+                "seconds": one.seconds,
+                "result": one.result,
+            }
+            for one in done
+        ],
+    }

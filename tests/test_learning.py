@@ -1,0 +1,39 @@
+"""What is promised about learning: the default run, on its real data, over five seeds."""
+
+from __future__ import annotations
+
+import statistics
+
+from sfumato import evaluate
+from sfumato.engine.plan import Plan
+from sfumato.engine.simulate import simulate
+from sfumato.prepare import prepare
+from sfumato.request import Request
+
+SEEDS = range(5)
+
+
+def accuracy(request: Request, seed: int) -> float:
+    prepared = prepare(request)
+    assert prepared.test is not None
+    run = simulate(
+        prepared.round,
+        prepared.population,
+        prepared.module,
+        prepared.objective,
+        rounds=request.rounds,
+        seed=seed,
+        plan=Plan("stacked", 64),
+        budget=None if request.epsilon is None else (request.epsilon, request.chosen_delta),
+    )
+    *_, last = run
+    if request.epsilon is not None:
+        assert run.guarantee(request.chosen_delta).epsilon <= request.epsilon
+    return evaluate(last.module, prepared.test.records, prepared.objective)["accuracy"]
+
+
+def test_the_default_keeps_most_of_the_accuracy_at_epsilon_2() -> None:
+    private = statistics.mean(accuracy(Request(epsilon=2.0), seed) for seed in SEEDS)
+    plain = statistics.mean(accuracy(Request(recipe="fedavg"), seed) for seed in SEEDS)
+    assert plain > 0.9
+    assert private >= 0.93 * plain
