@@ -31,12 +31,11 @@ class ClipPerLayer:
 
     def __call__(self, rows: Rows, context: Context) -> Rows:
         """The rows, each layer within its ball."""
-        sizes = list(context.layout.sizes)
-        if len(sizes) != len(self.norms):
+        parts = context.layout.layers(rows, self)
+        if len(parts) != len(self.norms):
             raise BadValue(
-                f"ClipPerLayer has {len(self.norms)} norms, but the model has {len(sizes)} layers. Give one each."
+                f"ClipPerLayer has {len(self.norms)} norms, but the model has {len(parts)} layers. Give one each."
             )
-        parts = torch.split(rows, sizes, dim=1)
         return torch.cat([clipped(part, norm) for part, norm in zip(parts, self.norms, strict=True)], dim=1)
 
     def carry(self, claim: Claim) -> Claim:

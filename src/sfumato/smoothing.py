@@ -36,13 +36,9 @@ class LaplacianSmoothing:
 
     def __call__(self, value: Row, context: Context) -> Row:
         """The smoothed row."""
-        row = value.detach().cpu().double().numpy()
-        if self.per_layer:
-            parts = np.split(row, np.cumsum(context.layout.sizes)[:-1])
-            row = np.concatenate([smooth(part, self.strength) for part in parts])
-        else:
-            row = smooth(row, self.strength)
-        return torch.from_numpy(row).to(value)
+        row = value.detach().cpu().double()
+        parts = context.layout.layers(row, self) if self.per_layer else (row,)
+        return torch.from_numpy(np.concatenate([smooth(part.numpy(), self.strength) for part in parts])).to(value)
 
     def carry(self, claim: Claim) -> Claim:
         """No norm grows."""

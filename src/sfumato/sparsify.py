@@ -41,7 +41,7 @@ class TopK:
 
     def __call__(self, rows: Rows, context: Context) -> Rows:
         """The sparse rows."""
-        layers = [self._layer(part) for part in torch.split(rows, list(context.layout.sizes), dim=1)]
+        layers = [self._layer(part) for part in context.layout.layers(rows, self)]
         return torch.cat(layers, dim=1)
 
     def _layer(self, part: torch.Tensor) -> torch.Tensor:

@@ -67,6 +67,15 @@ class Layout:
             for name, part, shape in zip(self.names, parts, self.shapes, strict=True)
         }
 
+    def layers(self, rows: torch.Tensor, who: object) -> tuple[torch.Tensor, ...]:
+        """The parts of whole rows, one per layer; a piece that needs them cannot follow one that changed the width."""
+        if rows.shape[-1] != self.dimension:
+            raise BadValue(
+                f"{who} works on each layer, but its rows have {rows.shape[-1]} coordinates and the model {self.dimension}. "
+                "Put it before SharedMask and AdaptiveClip."
+            )
+        return torch.split(rows, list(self.sizes), dim=-1)
+
     def write(self, row: torch.Tensor, module: nn.Module) -> None:
         """Copy a row into the module's parameters."""
         parameters = dict(module.named_parameters())

@@ -11,7 +11,8 @@ import torch
 
 from sfumato.cli import run
 
-SMALL = ["--rounds", "3", "--clients", "40", "--epochs", "1", "--noise-multiplier", "2"]
+ROUND = ["--clients", "40", "--sample", "poisson:0.25", "--epochs", "1", "--clip", "1", "--noise-multiplier", "2"]
+SMALL = ["--rounds", "3", *ROUND]
 
 
 class Answer(NamedTuple):

@@ -19,9 +19,9 @@ import pytest
 
 from sfumato.cli import run
 from sfumato.guarantee import rounded_up
+from tests.cli.conftest import SMALL
 
 SFUMATO = str(Path(sys.executable).parent / "sfumato")
-SMALL = ["--rounds", "3", "--clients", "40", "--epochs", "1", "--noise-multiplier", "2"]
 
 LAZY = """
 import sys
@@ -48,9 +48,10 @@ def test_with_no_argument_it_trains_the_default(tmp_path: Path) -> None:
     shown, progress = (tmp_path / "out.txt").read_text(), (tmp_path / "err.txt").read_text()
     assert done.returncode == 0, progress
     assert "report: runs/dp-fedavg-digits-1/report.html" in shown and "(2, 0.00295)-differential privacy" in shown
-    assert progress.splitlines()[-1].startswith("round 40/40  accuracy 0.") and "\x1b" not in progress + shown
-    assert all(line.startswith("round ") for line in progress.splitlines())
     found = json.loads((tmp_path / "runs/dp-fedavg-digits-1/run.json").read_text())
+    end = f"round {found['rounds']}/{found['rounds']}  accuracy 0."
+    assert progress.splitlines()[-1].startswith(end) and "\x1b" not in progress + shown
+    assert all(line.startswith("round ") for line in progress.splitlines())
     assert found["accuracy"] > 0.85 and 1.99 < found["epsilon"] <= 2.0 and found["population"] == 200
 
 

@@ -13,7 +13,8 @@ from safetensors.torch import load_file
 
 from sfumato.account.ledger import Ledger
 from sfumato.cli import run
-from tests.cli.conftest import SMALL, Command
+from sfumato.recipes import find
+from tests.cli.conftest import ROUND, SMALL, Command
 
 KEYS = [
     "schema",
@@ -73,7 +74,7 @@ def test_the_report_is_self_contained_and_says_the_guarantee(finished: Path) -> 
 def test_the_request_and_what_came_of_it(finished: Path) -> None:
     found = tomllib.loads((finished / "run.toml").read_text())
     assert found["rounds"] == 3 and found["data"]["clients"] == 40 and "epsilon" not in found
-    assert found["options"] == {"noise_multiplier": 2.0, "epochs": 1}
+    assert found["options"] == {"noise_multiplier": 2.0, "epochs": 1, "clip": 1.0, "sample": "poisson:0.25"}
     assert found["resolved"]["divisor"] == 10.0 and found["resolved"]["population"] == 40
 
 
@@ -156,7 +157,7 @@ def test_what_is_unproven_has_no_epsilon(sfumato: Command) -> None:
     assert "no proven guarantee" in (Path("run") / "report.html").read_text().lower()
 
 
-BUDGET = ["--rounds", "6", "--clients", "40", "--epochs", "1", "--noise-multiplier", "2", "--delta", "0.01"]
+BUDGET = ["--rounds", "6", *ROUND, "--delta", "0.01"]
 
 
 def test_a_budget_stops_the_run_with_status_3(sfumato: Command) -> None:
@@ -180,7 +181,7 @@ def test_a_budget_too_small_for_one_round(sfumato: Command) -> None:
 
 
 def test_evaluate_every(sfumato: Command) -> None:
-    words = ["--rounds", "5", "--clients", "40", "--epochs", "1", "--noise-multiplier", "2", "--evaluate-every", "2"]
+    words = ["--rounds", "5", *ROUND, "--evaluate-every", "2"]
     assert sfumato("train", *words, "--quiet", "--out", "run").status == 0
     assert [line["accuracy"] is not None for line in lines("run")] == [False, True, False, True, True]
     assert [line["epsilon"] is not None for line in lines("run")] == [False, True, False, True, True]
@@ -211,8 +212,8 @@ def test_recipes_and_explain(sfumato: Command) -> None:
     assert status == 0 and out.startswith("dp-fedavg") and "\nfedavg " in out
     assert set(json.loads(sfumato("recipes", "--json").out)) >= {"dp-fedavg", "fedavg"}
     status, out, _ = sfumato("explain", "dp-fedavg", "--clients", "500")
-    assert status == 0 and "AddNoise" in out and "against the server: nothing is proven" in out and "--clip 1.0" in out
-    assert "Mean(over=125.0)" in out
+    assert status == 0 and "AddNoise" in out and "against the server: nothing is proven" in out
+    assert f"  --clip {find('dp-fedavg').options['clip'].default}\n" in out
 
 
 def test_version_and_help(sfumato: Command) -> None:

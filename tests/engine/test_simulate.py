@@ -38,7 +38,7 @@ from sfumato import (
     simulate,
 )  # fmt: skip
 from sfumato.engine.checkpoint import Checkpoint
-from sfumato.errors import BadValue, BudgetExceeded, DataError
+from sfumato.errors import BadValue, BudgetExceeded, DataError, LedgerError
 from sfumato.local.batches import epoch_batches
 from sfumato.local.gradients import NormPenalty, SharpnessAware
 from tests.helpers import dp_round, linear, made_up_population
@@ -275,6 +275,14 @@ def test_unknown_data_never_replay_the_same_noise(tmp_path: Path) -> None:
     again = simulate(dp_round(), unknown, linear(), classification(3), rounds=3, seed=0, folder=tmp_path, resume=True)
     assert not torch.equal(next(iter(again)).params, second)
     assert len(again.ledger.entries()) == 3
+
+
+def test_a_run_without_its_ledger_cannot_go_on(tmp_path: Path) -> None:
+    run(dp_round(), rounds=2, folder=tmp_path)
+    for file in tmp_path.glob("ledger.sqlite*"):
+        file.unlink()
+    with pytest.raises(LedgerError, match="Restore the ledger"):
+        run(dp_round(), rounds=4, folder=tmp_path, resume=True)
 
 
 def test_an_existing_run_is_not_overwritten(tmp_path: Path) -> None:

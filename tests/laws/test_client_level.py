@@ -35,6 +35,7 @@ from sfumato.account.event import FixedSizeSampled, GaussianEvent, Mixture, NonP
 from sfumato.claim import Claim
 from sfumato.clipping import AdaptiveClip, ClipPerLayer
 from sfumato.context import Context
+from sfumato.errors import BadValue
 from sfumato.key import Key
 from sfumato.local.gradients import NormPenalty, SharpnessAware
 from sfumato.recipes import build
@@ -148,7 +149,7 @@ def replace_noise(noisy: torch.Tensor, rows: torch.Tensor, factor: float) -> tor
 
 @pytest.mark.parametrize("broken", [SharesOfNothing, TooFewShares])
 def test_broken_shares_are_caught_by_an_attack(broken: type[NoiseShare]) -> None:
-    round = dp_round(sample=FixedSize(3), client=(Clip(1.0), broken(Gaussian(1.0), 2)), channel=SecureSum(), server=())
+    round = dp_round(sample=FixedSize(3), client=(Clip(1.0), broken(Gaussian(4.0), 2)), channel=SecureSum(), server=())
     with pytest.raises(AssertionError):
         check_round(round)
 
@@ -441,3 +442,9 @@ def test_convolutions_take_sharpness_and_projection() -> None:
     shown = next(iter(simulation)).diagnostics
     assert shown is not None
     assert max(shown["norms"]) <= 0.05 * 1.0001  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("late", [TopK(0.5), ClipPerLayer((1.0, 1.0))], ids=["top-k", "per layer"])
+def test_layers_are_gone_after_a_mask(late: Any) -> None:
+    with pytest.raises(BadValue, match="Put it before SharedMask"):
+        train(dp_round(client=(SharedMask(0.5), Clip(1.0), late)))

@@ -32,7 +32,9 @@ def explain(
     derivation = build(recipe, clients, {}).derive(population=clients, dimension=1000)
     proof = derivation.primary
     typer.echo(f"{found.name}: {found.summary} ({found.paper})\n")
-    typer.echo(f"derivation for one {proof.unit}, {proof.relation.replace('_', '/')}, {clients} clients:")
+    typer.echo(
+        f"derivation for one {proof.unit}, {proof.relation.replace('add_remove', 'add/remove').replace('_', '-')}, {clients} clients:"
+    )
     typer.echo(table(proof.steps))
     typer.echo(f"\neach round costs, against everyone who sees the model: {describe(proof.world)}")
     server = "nothing is proven" if proof.server is None else describe(proof.server)
@@ -41,4 +43,4 @@ def explain(
         typer.echo(f"assuming: {'; '.join(proof.assumptions)}")
     typer.echo("\noptions:")
     for name, parameter in found.options.items():
-        typer.echo(f"  --{name.replace('_', '-')} {parameter.default!r}")
+        typer.echo(f"  --{name.replace('_', '-')} {parameter.default}".rstrip())

@@ -28,18 +28,18 @@ def check_noise(piece: Any, *, l2: float = 0.3) -> None:
     claim = replace(claim_for(_DIMENSION, l2), aggregated=True)
     stated = _stated_stddev(piece, claim)
     drawn = _drawn(piece, claim, torch.zeros(_DIMENSION), "first")
-    _check_law(drawn, stated)
+    check_law(drawn, stated)
     value = torch.linspace(-l2, l2, _DIMENSION)
     shifted = _drawn(piece, claim, value, "first") - value.double().numpy()
     assert np.allclose(shifted, drawn, atol=1e-5 * stated), f"{piece}: the noise depends on the value"
     second = _drawn(piece, claim, torch.zeros(_DIMENSION), "second")
-    _check_uncorrelated(drawn, second, "of two rounds")
-    _check_uncorrelated(drawn[:-1], drawn[1:], "of neighbouring coordinates")
+    check_uncorrelated(drawn, second, "of two rounds")
+    check_uncorrelated(drawn[:-1], drawn[1:], "of neighbouring coordinates")
     half = _DIMENSION // 2
-    _check_uncorrelated(drawn[:half], drawn[half:], "of the two halves of a row")
+    check_uncorrelated(drawn[:half], drawn[half:], "of the two halves of a row")
     for part in np.array_split(drawn, 10):
         assert (part != 0).all(), f"{piece}: some coordinates carry no noise"
-        _check_law(part, stated)
+        check_law(part, stated)
 
 
 def _stated_stddev(piece: Any, claim: Claim) -> float:
@@ -57,7 +57,9 @@ def _drawn(piece: Any, claim: Claim, value: torch.Tensor, name: str) -> np.ndarr
     return np.asarray(noisy.double().numpy())
 
 
-def _check_law(drawn: np.ndarray, stddev: float) -> None:
+def check_law(drawn: np.ndarray, stddev: float) -> None:
+    """Normal noise of this scale is accepted; two thirds and three halves of it are rejected."""
+
     def p_value(scale: float) -> float:
         return float(stats.kstest(drawn, "norm", args=(0.0, scale)).pvalue)
 
@@ -66,6 +68,7 @@ def _check_law(drawn: np.ndarray, stddev: float) -> None:
         assert p_value(stddev * wrong) < 1e-6, "this check cannot tell the scale"
 
 
-def _check_uncorrelated(first: np.ndarray, second: np.ndarray, what: str) -> None:
+def check_uncorrelated(first: np.ndarray, second: np.ndarray, what: str) -> None:
+    """The two have nothing to do with each other."""
     correlation = float(np.corrcoef(first, second)[0, 1])
     assert abs(correlation) < 6.0 / math.sqrt(len(first)), f"the noises {what} are correlated: {correlation:.3f}"

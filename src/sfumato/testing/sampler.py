@@ -32,50 +32,58 @@ def check_sampler(sampler: Any) -> None:
     claim = sampler.carry(Claim(Unit.CLIENT, sampler.relation, _POPULATION, 10).bounded(l2=1.0))
     event = claim.sampling.amplified(GaussianEvent(1.0), claim)
     if isinstance(event, PoissonSampled):
-        _check_poisson(sampler, drawn, event.rate)
+        check_poisson(sampler, drawn, event.rate)
     elif isinstance(event, FixedSizeSampled):
-        _check_fixed(sampler, drawn, event.rate)
+        check_fixed(sampler, drawn, event.rate)
     else:
         assert event == GaussianEvent(1.0), f"{sampler} states {event}, for which there is no law here"
         return
-    _check_rounds_are_independent(sampler, drawn)
+    check_independence(sampler, drawn)
     stretch = 2 if sampler.relation is Relation.REPLACE or isinstance(event, FixedSizeSampled) else 1
     assert claim.stretch >= stretch, (
         f"{sampler} states that one client moves {claim.stretch} rows, but it moves {stretch}"
     )
 
 
-def _check_rate(sampler: Any, drawn: np.ndarray, rate: float) -> None:
-    for client in range(_POPULATION):
+def check_rate(sampler: Any, drawn: np.ndarray, rate: float) -> None:
+    """Each was drawn as often as the rate says."""
+    for client in range(drawn.shape[1]):
         times = int(drawn[:, client].sum())
-        p_value = stats.binomtest(times, _DRAWS, rate).pvalue
-        assert p_value > _LEAST_P, f"{sampler}: client {client} was drawn {times} times in {_DRAWS}, not at rate {rate}"
+        p_value = stats.binomtest(times, len(drawn), rate).pvalue
+        assert p_value > _LEAST_P, (
+            f"{sampler}: number {client} was drawn {times} times in {len(drawn)}, not at rate {rate}"
+        )
 
 
-def _check_poisson(sampler: Any, drawn: np.ndarray, rate: float) -> None:
-    _check_rate(sampler, drawn, rate)
+def check_poisson(sampler: Any, drawn: np.ndarray, rate: float) -> None:
+    """Each at the rate, and the sizes spread as those of independent draws."""
+    check_rate(sampler, drawn, rate)
     sizes = drawn.sum(axis=1)
-    spread = _POPULATION * rate * (1 - rate)
+    spread = drawn.shape[1] * rate * (1 - rate)
     ratio = sizes.var() / spread if spread else 1.0
-    assert 0.85 < ratio < 1.15, f"{sampler}: cohort sizes vary {ratio:.2f} times as much as independent draws would"
+    assert abs(ratio - 1.0) < 9.5 / np.sqrt(len(drawn)), (
+        f"{sampler}: cohort sizes vary {ratio:.2f} times as much as independent draws would"
+    )
 
 
-def _check_fixed(sampler: Any, drawn: np.ndarray, rate: float) -> None:
+def check_fixed(sampler: Any, drawn: np.ndarray, rate: float) -> None:
+    """One size, each at the rate, pairs as often as they should be."""
     sizes = drawn.sum(axis=1)
     assert sizes.min() == sizes.max(), f"{sampler}: the cohort's size varies from {sizes.min()} to {sizes.max()}"
-    true = sizes[0] / _POPULATION
+    true = sizes[0] / drawn.shape[1]
     assert rate >= true, f"{sampler} states the rate {rate}, below the true {true}"
-    _check_rate(sampler, drawn, true)
+    check_rate(sampler, drawn, true)
     together = int((drawn[:, 0] & drawn[:, 1]).sum())
-    pair = true * (sizes[0] - 1) / (_POPULATION - 1)
-    assert stats.binomtest(together, _DRAWS, pair).pvalue > _LEAST_P, (
+    pair = true * (sizes[0] - 1) / (drawn.shape[1] - 1)
+    assert stats.binomtest(together, len(drawn), pair).pvalue > _LEAST_P, (
         f"{sampler}: two clients are not drawn independently"
     )
 
 
-def _check_rounds_are_independent(sampler: Any, drawn: np.ndarray) -> None:
+def check_independence(sampler: Any, drawn: np.ndarray) -> None:
+    """Whether one is drawn does not depend on the draw before."""
     before, after = drawn[:-1], drawn[1:]
-    for client in range(_POPULATION):
+    for client in range(drawn.shape[1]):
         if 0 < before[:, client].mean() < 1:
             table = [
                 [int((before[:, client] == a)[after[:, client] == b].sum()) for b in (False, True)]
