@@ -32,9 +32,8 @@ def explain(
     derivation = build(recipe, clients, {}).derive(population=clients, dimension=1000)
     proof = derivation.primary
     typer.echo(f"{found.name}: {found.summary} ({found.paper})\n")
-    typer.echo(
-        f"derivation for one {proof.unit}, {proof.relation.replace('add_remove', 'add/remove').replace('_', '-')}, {clients} clients:"
-    )
+    relation = proof.relation.replace("add_remove", "add/remove").replace("_", "-")
+    typer.echo(f"derivation for one {proof.unit}, {relation}, {clients} clients:")
     typer.echo(table(proof.steps))
     typer.echo(f"\neach round costs, against everyone who sees the model: {describe(proof.world)}")
     server = "nothing is proven" if proof.server is None else describe(proof.server)

@@ -30,7 +30,7 @@ from sfumato.round import Round
 from sfumato.sparsify import PublicTopK, SharedMask
 
 _TRAIN_RECORDS = 5_000  # on which training accuracy is measured
-_LANDSCAPE_RECORDS = 1_000
+_LANDSCAPE_RECORDS = 500
 
 
 def train(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:

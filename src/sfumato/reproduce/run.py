@@ -16,6 +16,7 @@ from sfumato.reproduce.table import Cell, Done, Row, Table, groups
 
 _SECONDS_BETWEEN_WRITES = 30.0  # drawing takes a second, and some cells no longer
 
+
 def run_table(table: Table, folder: Path, tell: Callable[[str], None]) -> list[Done]:
     """Every cell of the table; a run that was interrupted goes on with the cells that are missing."""
     make_folder(folder / "cells")

@@ -125,7 +125,7 @@ def _check_noise(piece: Any, event: Event, relation: Relation) -> None:
 def _check_attack(piece: Any, proof: UnitDerivation, draws: int, confidence: float) -> None:
     """All records pull one way and the last one pulls the other way, or as the relation says is not there."""
     assert isinstance(proof.world, Repeated)
-    for others in (0.0, -_HUGE):
+    for others in (1e-6, -_HUGE):
         scores = []
         for present in (False, True):
             y = torch.full((piece.records + 1,), others)
