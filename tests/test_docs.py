@@ -12,7 +12,12 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-SAYS = {"own_data": "round 20: accuracy", "budget": "stopped: round 9", "own_piece": "as stated by __main__.Signs"}
+SAYS = {
+    "own_data": "round 20: accuracy",
+    "budget": "stopped: round 9",
+    "own_piece": "as stated by __main__.Signs",
+    "smoothing_2d": "picture: ",
+}
 
 
 def _named(path: Path) -> str:

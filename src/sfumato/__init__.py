@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sfumato.guarantee import Guarantee as Guarantee
     from sfumato.key import Key as Key
     from sfumato.local.dp_sgd import DpSgd as DpSgd
+    from sfumato.local.per_client import PerClient as PerClient
     from sfumato.local.sgd import Sgd as Sgd
     from sfumato.noise import AddNoise as AddNoise
     from sfumato.noise import Gaussian as Gaussian
@@ -67,6 +68,7 @@ _HOMES = {
     "guarantee": "Guarantee",
     "key": "Key",
     "local.dp_sgd": "DpSgd",
+    "local.per_client": "PerClient",
     "local.sgd": "Sgd",
     "noise": "AddNoise Gaussian",
     "objective": "Objective classification evaluate multi_label next_character regression",

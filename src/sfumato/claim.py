@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from sfumato.account.event import Event, Relation, Unit
+from sfumato.errors import UnsoundRound
 
 
 @runtime_checkable
@@ -51,9 +52,15 @@ class Claim:
     stddev: float | None = None
     noise_sensitivity: float | None = None
     assumptions: tuple[str, ...] = ()
+    share_count: int = 0  # how many honest shares that noise was divided into
     share: float | None = None  # standard deviation of the noise in one message, of which only the sum is accounted
     remembers: bool = False  # clients keep something between rounds
     local_paid: bool = False  # what local training gives is private already
+
+    @property
+    def sizes_are_public(self) -> bool:
+        """Whether a client's number of records is the same in every neighbouring world."""
+        return self.unit is Unit.RECORD and self.relation is Relation.REPLACE
 
     @property
     def paid(self) -> bool:
@@ -70,6 +77,23 @@ class Claim:
         """One row's norm for add/remove and zero-out, two where a row turns into another."""
         assert self.sampling is not None, "the sampler comes first"
         return 2 if self.unit is Unit.RECORD else self.sampling.stretch(self.relation)
+
+    def at_client(self, who: object) -> Claim:
+        """The claim, if this piece stands in the client slot, where rows are still rows."""
+        if self.aggregated:
+            raise UnsoundRound(
+                f"{text(who)} works on clients' rows, but here they are already added up.",
+                "move it to the client slot.",
+            )
+        return self
+
+    def at_server(self, who: object) -> Claim:
+        """The claim, if this piece stands in the server slot, where there is one row for all."""
+        if not self.aggregated:
+            raise UnsoundRound(
+                f"{text(who)} works on the aggregate, but here are still clients' rows.", "move it to the server slot."
+            )
+        return self
 
     def scaled(self, factor: float) -> Claim:
         """The claim after the value was multiplied by a public number."""

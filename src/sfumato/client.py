@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from sfumato.claim import Claim
+from sfumato.claim import Claim, text
 from sfumato.context import Context
 from sfumato.errors import BadValue, UnsoundRound
 from sfumato.shapes import Rows
@@ -53,7 +53,7 @@ class Clip:
 
     def carry(self, claim: Claim) -> Claim:
         """Every row is bounded from here on."""
-        return claim.bounded(l2=self.norm)
+        return claim.at_client(self).bounded(l2=self.norm)
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,12 @@ class WeightByExamples:
 
     def carry(self, claim: Claim) -> Claim:
         """No row grows."""
+        claim.at_client(self)
+        if claim.paid and not claim.sizes_are_public:
+            raise UnsoundRound(
+                f"{text(self)} comes after the noise, and reads the number of records once more, which nothing pays for.",
+                "put it before the noise, with a cap.",
+            )
         if self.cap is None and not claim.paid:
             raise UnsoundRound(
                 "WeightByExamples() has no cap: a client with n records moves the sum n times as far, and n has no bound.",

@@ -40,7 +40,7 @@ class ClipPerLayer:
 
     def carry(self, claim: Claim) -> Claim:
         """The whole row is bounded."""
-        return claim if claim.paid else claim.bounded(l2=math.sqrt(sum(norm**2 for norm in self.norms)))
+        return claim.at_client(self).bounded(l2=math.sqrt(sum(norm**2 for norm in self.norms)))
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class AdaptiveClip:
         Clip(self.start_norm)
         if not 0.0 < self.quantile < 1.0:
             raise BadValue(f"AdaptiveClip(quantile={self.quantile}): above 0 and below 1, e.g. 0.5 for the median.")
-        if not (self.rate > 0.0 and self.bit_weight > 0.0):
-            raise BadValue(f"{self}: rate and bit_weight are positive.")
+        if not (0.0 < self.rate < math.inf and 0.0 < self.bit_weight < math.inf):
+            raise BadValue(f"{self}: rate and bit_weight are positive and finite.")
 
     def start(self) -> torch.Tensor:
         """The first norm."""
@@ -91,9 +91,10 @@ class AdaptiveClip:
 
     def carry(self, claim: Claim) -> Claim:
         """Bounded in units of the norm, with one coordinate more."""
-        if claim.paid:
+        if claim.at_client(self).paid:
             raise UnsoundRound(
                 "AdaptiveClip comes after the noise, so its bit would leave without any.", "put it before the noise."
             )
         radius = math.sqrt(1.0 + self.bit_weight**2) * (1.0 + 1e-6)
-        return replace(claim, dimension=claim.dimension + 1).bounded(l2=radius)
+        # The row is divided by the current norm, so no bound that it had before still holds.
+        return replace(claim, dimension=claim.dimension + 1, l2=math.inf, l1=math.inf).bounded(l2=radius)

@@ -6,6 +6,8 @@ that reached it in this walk, so the noise that is drawn and the noise that is a
 
 from __future__ import annotations
 
+import dataclasses
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -91,8 +93,7 @@ def _walk(round: Round, unit: Unit, population: int, dimension: int) -> UnitDeri
                     f"{text(piece)} comes after the noise shares and may change the noise that they add up to.",
                     "put NoiseShare last in the client slot.",
                 )
-            if not type(piece).__module__.startswith("sfumato."):
-                claim = claim.assuming(f"as stated by {type(piece).__module__}.{type(piece).__qualname__}")
+            claim = claim.assuming(*(f"as stated by {name}" for name in outsiders(piece)))
             steps.append(
                 Step(slot, text(piece), str(claim) if claim.sampling and slot != "sample" else _opening(claim))
             )
@@ -103,7 +104,7 @@ def _walk(round: Round, unit: Unit, population: int, dimension: int) -> UnitDeri
                 "nonprivate=True (recipe fedavg).",
             )
     except UnsoundRound as refusal:
-        so_far = f"  ({relation.replace('_', '/')}, one {unit})\n{table(tuple(steps))}" if steps else ""
+        so_far = f"  ({relation.words}, one {unit})\n{table(tuple(steps))}" if steps else ""
         raise UnsoundRound(refusal.reason, refusal.fix, so_far) from None
     return UnitDerivation(
         unit,
@@ -118,8 +119,24 @@ def _walk(round: Round, unit: Unit, population: int, dimension: int) -> UnitDeri
     )
 
 
+def outsiders(piece: Any) -> list[str]:
+    """The names of classes that are not the library's own, in a piece and in what it is made of."""
+    cls = type(piece)
+    found = []
+    if dataclasses.is_dataclass(piece) or hasattr(piece, "carry"):
+        home = sys.modules.get(cls.__module__)
+        own = cls.__module__.startswith("sfumato.") and getattr(home, cls.__name__, None) is cls
+        found = [] if own else [f"{cls.__module__}.{cls.__qualname__}"]
+    if dataclasses.is_dataclass(piece):
+        parts = [getattr(piece, part.name) for part in dataclasses.fields(piece)]
+        for part in parts:
+            for each in part if isinstance(part, tuple) else (part,):
+                found += outsiders(each)
+    return found
+
+
 def _opening(claim: Claim) -> str:
-    return f"neighbours: {claim.relation.replace('_', '/')} one {claim.unit}"
+    return f"neighbours: {claim.relation.words} one {claim.unit}"
 
 
 def _without_guarantee(round: Round, population: int, dimension: int) -> Derivation:

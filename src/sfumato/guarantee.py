@@ -44,7 +44,7 @@ class Guarantee:
         return (
             f"({epsilon}, {delta})-differential privacy for {self.whose} against {self.view}: whether {change} changes the "
             f"chance of anything that they see by at most a factor of e^{epsilon}, but for a chance of {delta} "
-            f"({self.relation.replace('_', '/')}; {self.mechanism}; accountant: {self.accountant}).{assuming}"
+            f"({self.relation.words}; {self.mechanism}; accountant: {self.accountant}).{assuming}"
         )
 
 

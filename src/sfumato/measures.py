@@ -162,3 +162,7 @@ def labels_summary(sums: Sums) -> dict[str, float]:
         "micro_f1": _ratio(2 * hits.sum(), 2 * hits.sum() + wrong.sum()),
         "macro_f1": float(f1.mean()),
     }
+
+
+# Losses that look at each record alone, whatever stands beside it in a batch.
+RECORD_WISE = {cross_entropy, squared_error, character_loss, label_loss}

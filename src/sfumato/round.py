@@ -113,8 +113,33 @@ class Round:
                     "it does to the bound.",
                     "give it a method carry(claim) -> claim that says what holds after it, and check it with sfumato.testing.",
                 )
+        for slot, piece in pieces(self):
+            _check_slot(slot, piece)
         self.derive(population=_MANY_CLIENTS, dimension=_SOME_DIMENSION)
 
     def derive(self, *, population: int, dimension: int) -> Derivation:
         """What one round costs, at this population and dimension."""
         return derive(self, population, dimension)
+
+
+# What the engine asks of a piece in each slot. A piece that could stand elsewhere would be credited and never run.
+_NEEDS = {
+    "sample": ("draw", "relation", "stretch", "amplified", "observed"),
+    "local": ("train",),
+    "client": ("__call__",),
+    "channel": ("shows",),
+    "aggregate": ("weights", "finish"),
+    "server": ("__call__",),
+    "optimizer": ("start", "step"),
+    "personal": ("keep",),
+}
+
+
+def _check_slot(slot: str, piece: Any) -> None:
+    missing = [name for name in _NEEDS[slot] if not (callable(piece) if name == "__call__" else hasattr(piece, name))]
+    if missing:
+        raise UnsoundRound(
+            f"{text(piece)} does not belong in the {slot} slot: it lacks {' and '.join(missing)}, so it would state something and "
+            "never be run.",
+            f"put a piece for the {slot} slot there.",
+        )

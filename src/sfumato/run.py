@@ -43,7 +43,6 @@ class Line:
     epsilon: float | None
     accuracy: float | None
     metrics: dict[str, float | None]
-    seconds: float
 
     def to_json(self) -> str:
         """As it is written."""
@@ -79,7 +78,7 @@ class Run:
         self.lines = _read_lines(folder, self.simulation.start.round) if resume else []
         self._epsilons = self._epsilon_table()
         self._scores = PersonalScores(prepared.population, prepared.objective)
-        self.seconds = sum(line.seconds for line in self.lines)
+        self.seconds = 0.0  # of this process: how long each round took tells of its cohort, and is not written down
         write_atomically(folder / "run.toml", request.to_toml(self.resolved()))
 
     def resolved(self) -> dict[str, Any]:
@@ -145,7 +144,8 @@ class Run:
         due = progress.round % request.evaluate_every == 0 or progress.round == request.rounds
         metrics = self._measured(progress.module) if due else {}
         epsilon = self.epsilon(progress) if due else None
-        line = Line(progress.round, epsilon, metrics.get(self.prepared.objective.primary), metrics, progress.seconds)
+        line = Line(progress.round, epsilon, metrics.get(self.prepared.objective.primary), metrics)
+        self.seconds += progress.seconds
         self.lines.append(line)
         with (self.folder / "metrics.jsonl").open("a") as file:
             file.write(line.to_json() + "\n")
@@ -220,7 +220,7 @@ class Run:
             "unproven": self._unproven(),
             "stopped": stopped,
             "derivation": [asdict(step) for step in proof.steps],
-            "seconds": sum(line.seconds for line in self.lines),
+            "seconds": self.seconds,
             "seed": request.seed,
             "engine": asdict(self.simulation.start.plan),
             "versions": {

@@ -134,6 +134,8 @@ class FixedSize:
                 "so the cohort hides nobody and no rate below 1 is provable.",
                 "lower the size, or use Everyone().",
             )
+        if self.curious == 0:
+            claim = claim.assuming("no client tells whether it was drawn itself")
         return replace(claim, sampling=self)
 
     def rate(self, claim: Claim) -> float:
@@ -151,6 +153,12 @@ class FixedSize:
                 "FixedSize with zero-out has no proven amplification: the pair (1-q)N(0)+qN(2C) against (1-q)N(0)+qN(C) is "
                 "attained, which is worse than what sampling usually gives.",
                 "use relation='replace' or relation='add_remove'.",
+            )
+        if claim.remembers and claim.unit is Unit.CLIENT and claim.relation is Relation.ADD_REMOVE:
+            raise UnsoundRound(
+                "FixedSize with add/remove and personal models has no proof: a client that joins displaces others, whose own "
+                "models then differ in later rounds too.",
+                "use relation='replace', or Poisson sampling.",
             )
         if claim.remembers:  # the proof of amplification needs that nothing but the data decides a row
             return self.observed(event, claim)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -21,6 +21,8 @@ from sfumato.shares import pay_by_shares
 @dataclass(frozen=True)
 class Plain:
     """The server sees every message as it was sent. States: noise shares pay, for the server at the noise of one message."""
+
+    shows: ClassVar[str] = "every message"
 
     def carry(self, claim: Claim) -> Claim:
         """As it was, but for noise shares."""
@@ -77,11 +79,22 @@ class RealisedMean:
 
     def carry(self, claim: Claim) -> Claim:
         """Only what is already private may be divided by a realised number."""
-        if not claim.paid:
-            who = "clients are" if claim.unit is Unit.CLIENT else "a client's record is"
+        if self.by == "examples" and (claim.share is not None or (claim.paid and not claim.sizes_are_public)):
             raise UnsoundRound(
-                f"RealisedMean divides by the number of those who replied, while {who} to be hidden: that number is private, "
-                "and the scale of the noise alone would reveal it.",
+                "RealisedMean(by='examples') weighs by numbers of records, which are private here, after the noise was sized "
+                "without them.",
+                "use RealisedMean(by='clients'), or Mean(over=...).",
+            )
+        if not claim.paid:
+            private = (
+                "clients are to be hidden: that number is private, and the scale of the noise alone would reveal it."
+            )
+            unknown = (
+                "how far one record moves the mean must be known before: that number shows only when the round is over."
+            )
+            raise UnsoundRound(
+                "RealisedMean divides by the number of those who replied, while "
+                + (private if claim.unit is Unit.CLIENT else unknown),
                 "use Mean(over=...) with a constant written down beforehand, e.g. rate times the declared population.",
             )
         return replace(claim, aggregated=True)
@@ -112,7 +125,7 @@ class PostProcess:
                 "noise is a new, unpaid access to them.",
                 "use records that anybody may see, as PublicData(name, records), or do without data.",
             )
-        if not claim.paid:
+        if not claim.at_server(self).paid:
             raise UnsoundRound(
                 "PostProcess comes before the noise: an arbitrary function has no bound on how far one client moves its result.",
                 "put it after AddNoise in the server slot.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 
@@ -43,6 +44,8 @@ class NoiseShare:
 
     def carry(self, claim: Claim) -> Claim:
         """A share of the noise is in each message."""
+        if claim.at_client(self).paid:
+            raise UnsoundRound(f"{text(self)} comes after noise that is already paid for.", "use one of the two.")
         if math.isinf(claim.l2):
             raise UnsoundRound(
                 f"{text(self)} comes before anything bounds a row, so no amount of noise hides a client.",
@@ -63,6 +66,7 @@ class NoiseShare:
                 f"{text(self)}: the size of a Poisson cohort varies, and with it the noise in the sum.",
                 "use FixedSize(size) or Everyone(), where all reply, or AddNoise in the server slot.",
             )
+        check_honest(self, self.clients, claim, 0)
         return self.unproven(claim)
 
     def unproven(self, claim: Claim) -> Claim:
@@ -70,6 +74,7 @@ class NoiseShare:
         return replace(
             claim,
             share=self._deviation(claim),
+            share_count=self.clients,
             stddev=self.law.stddev(claim),
             noise_sensitivity=claim.sensitivity(claim.l2),
         )
@@ -85,14 +90,31 @@ class SecureSum:
     """
 
     smallest: int = 0
+    shows: ClassVar[str] = "the sum of the messages"
 
     def carry(self, claim: Claim) -> Claim:
         """The sum is paid for by the shares in it."""
         if claim.share is None:
             return claim
         assert claim.stddev is not None
+        check_honest(self, claim.share_count, claim, self.smallest)
         full = isinstance(claim.sampling, Everyone) or self.smallest in (0, getattr(claim.sampling, "size", 0))
         return pay_by_shares(claim, seen=claim.stddev, full=full).assuming("the secure sum shows nothing but the total")
+
+
+def check_honest(who: object, shares: int, claim: Claim, smallest: int) -> None:
+    """Refuse noise that was divided among more clients than are sure to be honest and to reply."""
+    size = claim.sampling.size if isinstance(claim.sampling, FixedSize) else claim.population
+    curious = claim.sampling.curious if isinstance(claim.sampling, FixedSize) else 1
+    if smallest > size:
+        raise UnsoundRound(f"{text(who)}: the cohort has only {size} clients.", f"let smallest be at most {size}.")
+    honest = (smallest or size) - curious
+    if shares > honest:
+        raise UnsoundRound(
+            f"{text(who)}: the noise is divided into {shares} shares, but only {honest} honest clients are sure to add theirs, so "
+            "the sum would carry less noise than is accounted.",
+            f"use NoiseShare(law, clients={max(honest, 1)}).",
+        )
 
 
 def pay_by_shares(claim: Claim, seen: float, full: bool = True) -> Claim:
@@ -102,7 +124,9 @@ def pay_by_shares(claim: Claim, seen: float, full: bool = True) -> Claim:
     distance = claim.sensitivity(claim.l2)
     event = GaussianEvent(claim.stddev / distance)
     world = claim.sampling.amplified(event, claim) if full else claim.sampling.observed(event, claim)
-    server = claim.sampling.observed(GaussianEvent(seen / distance), claim)
+    # Who took part is plain to the server, so add/remove is nothing that can be hidden from it.
+    hidden = claim.unit is Unit.RECORD or claim.relation is not Relation.ADD_REMOVE
+    server = claim.sampling.observed(GaussianEvent(seen / distance), claim) if hidden else None
     return replace(claim, world=world, server=server).assuming(
         "idealised real arithmetic",
         "enough honest clients add their share, and a cohort that falls short is given up",

@@ -53,7 +53,7 @@ class TopK:
 
     def carry(self, claim: Claim) -> Claim:
         """No norm grows."""
-        if claim.share is not None:
+        if claim.at_client(self).share is not None:
             raise UnsoundRound(
                 f"{text(self)} comes after the noise shares, so a coordinate that few clients keep carries less noise than is "
                 "accounted, and which ones they keep is private.",
@@ -149,4 +149,4 @@ class SharedMask:
                 "about them, and nothing pays for it.",
                 "use PublicTopK(PublicData(name, records)), RandomMask() or PreviousTopK().",
             )
-        return claim
+        return claim.at_client(self)

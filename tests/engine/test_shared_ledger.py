@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,15 +84,14 @@ def test_seeded_and_non_private_runs_are_refused_unless_told(tmp_path: Path) -> 
     assert Ledger(path, None).entries()[0].seeded
 
 
-def test_the_same_seed_twice_is_refused(tmp_path: Path) -> None:
-    """Two runs that draw the same noise on different data would cancel it."""
+def test_the_same_seed_on_other_data_draws_other_noise(tmp_path: Path) -> None:
+    """Two runs that share noise would cancel it: the data are part of the key, and unknown data are refused."""
     path = tmp_path / "shared.sqlite"
-    train(path, seed=0, force_ledger=True)
-    other = made_up_population([3] * 20, seed=5)
-    with pytest.raises(LedgerError, match="would cancel it"):
+
+    def again(population: Any) -> None:
         for _ in simulate(
             dp_round(),
-            other,
+            population,
             linear(),
             classification(3),
             rounds=2,
@@ -101,3 +101,18 @@ def test_the_same_seed_twice_is_refused(tmp_path: Path) -> None:
             force_ledger=True,
         ):
             pass
+
+    again(PEOPLE)
+    again(made_up_population([3] * 20, seed=5))
+    assert Ledger(path, None).count == 4
+    again(replace(PEOPLE, fingerprint=None))
+    with pytest.raises(LedgerError, match="would cancel it"):
+        again(replace(PEOPLE, fingerprint=None))
+
+
+def test_a_run_cannot_join_a_shared_ledger_midway(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"rounds": 2, "plan": Plan(), "folder": tmp_path / "run"}
+    for _ in simulate(dp_round(), PEOPLE, linear(), classification(3), **settings):
+        pass
+    with pytest.raises(LedgerError, match="it began without that ledger"):
+        train(tmp_path / "shared.sqlite", rounds=4, folder=tmp_path / "run", resume=True)

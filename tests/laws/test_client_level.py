@@ -162,7 +162,7 @@ class TopKAfterShares(TopK):
 
 
 def test_the_published_top_k_is_refused_and_runs_unproven_only() -> None:
-    client = (Clip(1.0), NoiseShare(Gaussian(1.0), 3), TopK(0.4))
+    client = (Clip(1.0), NoiseShare(Gaussian(1.0), 2), TopK(0.4))
     with pytest.raises(UnsoundRound, match="a coordinate that few clients keep carries less noise"):
         dp_round(sample=FixedSize(3), client=client, channel=SecureSum(), server=())
     with pytest.raises(UnsoundRound, match="put NoiseShare last|may change the noise"):

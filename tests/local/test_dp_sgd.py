@@ -132,7 +132,7 @@ def test_a_record_whose_gradient_is_not_finite_adds_nothing() -> None:
     ids=["fixed", "poisson", "poisson-replace", "everyone"],
 )
 def test_it_holds_the_laws_for_records(local: DpSgd) -> None:
-    check_records(local, draws=300)
+    check_records(local, draws=120)
 
 
 def test_the_divisor_is_declared_and_not_counted() -> None:

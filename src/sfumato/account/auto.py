@@ -9,7 +9,7 @@ from sfumato.account.dominating import merged_gaussian
 from sfumato.account.event import Event, Real, Repeated
 from sfumato.account.gdp import Gdp
 from sfumato.account.individual import LargestOverClients, depends_on_client, each_client
-from sfumato.account.pld import Pld
+from sfumato.account.pld import Pld, check_noise
 from sfumato.account.protocol import Accountant
 from sfumato.account.rdp import Rdp
 from sfumato.errors import CannotAccount
@@ -34,6 +34,7 @@ class Auto:
             return LargestOverClients(" and ".join(sorted({self.choose(own).name for own in each_client(event)})))
         if merged_gaussian(event) is not None:
             return Gdp()
+        check_noise(event)
         try:
             Pld().check(event)
         except CannotAccount as refusal:

@@ -35,6 +35,11 @@ class Relation(StrEnum):
     REPLACE = "replace"  # its data are swapped for any other
     ZERO_OUT = "zero_out"  # it stays and replies, but its row is zero
 
+    @property
+    def words(self) -> str:
+        """As it is written in a sentence."""
+        return {"add_remove": "add/remove", "zero_out": "zero-out"}.get(self.value, self.value)
+
 
 class Event:
     """Something that happened to private data."""

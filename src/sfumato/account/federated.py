@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from sfumato.account.event import Event, FixedSizeSampled, GaussianEvent, Mixture, Real, Repeated
+from sfumato.account.event import Event, FixedSizeSampled, GaussianEvent, Mixture, Real, Relation, Repeated
 from sfumato.account.gdp import clt_mu_fixed_size, gdp_epsilon
 from sfumato.account.protocol import accountant
 from sfumato.guarantee import rounded_up
@@ -35,28 +35,37 @@ class Statement:
 class Federated:
     """A PriFedSync run: fixed-size batches, each client drawn with probability `rate`, Gaussian noise of `sigma` times 2C.
 
-    >>> run = Federated(records=600, batch=16, steps=38, rounds=194, sigma=1.0, rate=0.5, clients=100)
+    >>> run = Federated(share=16 / 600, steps=38, rounds=194, sigma=1.0, rate=0.5, clients=100)
     >>> [round(line.epsilon, 2) for line in run.statements(1e-5)]
     [22.28, 14.52, 23.69, 924.12]
     """
 
-    records: int
-    batch: int
+    share: Real  # batch size over the client's records
     steps: int
     rounds: int
     sigma: Real  # standard deviation over twice the clip norm, as in the paper
     rate: Real
     clients: int
 
+    @staticmethod
+    def of(event: Event, clients: int, rounds: int) -> Federated | None:
+        """A run whose rounds cost this; None where it is not of PriFedSync's kind."""
+        rate, local = (event.probability, event.event) if isinstance(event, Mixture) else (1.0, event)
+        steps, step = (local.times, local.event) if isinstance(local, Repeated) else (1, local)
+        if not isinstance(step, FixedSizeSampled) or not isinstance(step.event, GaussianEvent):
+            return None
+        known = Federated(step.rate, steps, rounds, step.event.ratio, rate, clients)
+        return known if step.relation is Relation.REPLACE else None
+
     @property
     def local(self) -> Event:
         """What one participation costs a record."""
-        return Repeated(FixedSizeSampled(self.batch / self.records, GaussianEvent(self.sigma)), self.steps)
+        return Repeated(FixedSizeSampled(self.share, GaussianEvent(self.sigma)), self.steps)
 
     @property
     def mu(self) -> float:
         """The paper's mu: a central limit over all steps of all rounds."""
-        return clt_mu_fixed_size(self.batch / self.records, self.sigma, self.steps * self.rounds)
+        return clt_mu_fixed_size(self.share, self.sigma, self.steps * self.rounds)
 
     def every_round(self, delta: Real) -> float:
         """The exact epsilon of a client that takes part in every round."""

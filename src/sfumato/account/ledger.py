@@ -188,6 +188,16 @@ class Ledger:
         rows = self._connection.execute("SELECT attempt, inputs FROM spending WHERE round >= ?", (round,))
         return [(int(attempt), str(inputs)) for attempt, inputs in rows]
 
+    def count_of(self, run: str) -> int:
+        """How many reservations a run has."""
+        (number,) = self._connection.execute("SELECT COUNT(*) FROM spending WHERE run = ?", (run,)).fetchone()
+        return int(number)
+
+    @property
+    def seeded(self) -> bool:
+        """Whether any noise in it came from a seed."""
+        return self._connection.execute("SELECT 1 FROM spending WHERE seeded").fetchone() is not None
+
     @property
     def count(self) -> int:
         """How many reservations there are."""

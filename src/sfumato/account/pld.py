@@ -23,15 +23,17 @@ import numpy as np
 
 from sfumato.account.checks import check_delta, check_epsilon, check_rate
 from sfumato.account.convert import epsilon_from_rdp, log_delta_from_rdp
-from sfumato.account.event import Event, Real, Repeated, compose
+from sfumato.account.event import Composed, Event, GaussianEvent, LaplaceEvent, Real, Repeated, compose
 from sfumato.account.lattice import Loss
 from sfumato.account.noises import Array
 from sfumato.account.one_step import one_step_delta, one_step_epsilon
 from sfumato.account.structure import check_one_relation, costs_nothing, is_non_private
 from sfumato.account.tail import FAST_WINDOW, LARGEST_WINDOW, Tail, width
 from sfumato.account.view import ROUGH, View, directions, leaves, one_way, steps
+from sfumato.errors import CannotAccount
 
 PRECISION = 1e-4
+_LEAST_NOISE = 1e-5
 _TILTS = 2.0 ** np.arange(-20.0, 41.0, 3.0)
 
 
@@ -50,6 +52,7 @@ class Pld:
     def check(self, event: Event) -> None:
         """Refuse an event, by name, for which no dominating pair is known."""
         if not _trivial(event):
+            check_noise(event)
             directions(event)
 
     def epsilon(self, event: Event, delta: Real) -> float:
@@ -57,6 +60,7 @@ class Pld:
         check_delta(delta)
         if _trivial(event):
             return 0.0 if costs_nothing(event) else math.inf
+        check_noise(event)
         best, event = 0.0, compose(event)
         for backward in directions(event):
             best = max(best, _epsilon(event, backward, delta, self.precision, best))
@@ -185,3 +189,15 @@ def _excess(loss: Loss, tilt: float) -> float:
     """
     cumulant = loss.moments(tilt).cumulant
     return (cumulant - loss.floor(tilt)) / tilt / -math.expm1(-max(cumulant, 1e-15))
+
+
+def check_noise(event: Event) -> None:
+    """Noise this small proves an epsilon in the billions, and a grid over such losses fits no memory."""
+    if isinstance(event, GaussianEvent | LaplaceEvent) and event.ratio < _LEAST_NOISE:
+        raise CannotAccount(
+            f"noise of {event.ratio:g} times the sensitivity is too small to account for. Use at least {_LEAST_NOISE:g}."
+        )
+    inner = event.events if isinstance(event, Composed) else (getattr(event, "event", None),)
+    for part in inner:
+        if isinstance(part, Event):
+            check_noise(part)

@@ -165,7 +165,7 @@ class Setting:
         """How far one unit can move the noisy sum, in clip norms: 2 where its row is swapped or displaces another."""
         drawn = self.batch if self.batch is not None else self.sample
         displaces = drawn.kind == "fixed" and not self.at_client
-        return 2.0 if self.neighbours is Relation.REPLACE or (displaces and drawn.rate < 1) else 1.0
+        return 2.0 if self.neighbours is Relation.REPLACE or displaces else 1.0
 
     def event(self) -> Event:
         """What happens to one unit in all rounds, in the view of the world."""

@@ -141,4 +141,4 @@ def _tell(book: Ledger, found: dict[str, Any], delta: float) -> None:
 
 
 def _short(relation: Relation) -> str:
-    return relation.replace("_", "/")
+    return relation.words

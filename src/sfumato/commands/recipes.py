@@ -23,9 +23,11 @@ def recipes(json_: Annotated[bool, typer.Option("--json", help="For programs.")]
 def explain(
     recipe: Annotated[str, typer.Argument(help="A recipe's name; see sfumato recipes.")],
     clients: Annotated[int, typer.Option(help="The declared population.")] = 1000,
+    rounds: Annotated[int, typer.Option(help="After how many rounds to compare with a paper's claim.")] = 100,
 ) -> None:
     """Show a recipe: its pieces in order, what is provable after each, and its options."""
     from sfumato.account.describe import describe
+    from sfumato.account.federated import Federated
     from sfumato.claim import table
 
     found = find(recipe)
@@ -40,6 +42,9 @@ def explain(
     typer.echo(f"each round costs, against the server: {server}")
     if proof.assumptions:
         typer.echo(f"assuming: {'; '.join(proof.assumptions)}")
+    federated = Federated.of(proof.world, clients, rounds)
+    if federated is not None:
+        typer.echo(f"\n{federated.text(1e-5)}")
     typer.echo("\noptions:")
     for name, parameter in found.options.items():
         typer.echo(f"  --{name.replace('_', '-')} {parameter.default}".rstrip())

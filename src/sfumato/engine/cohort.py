@@ -68,6 +68,7 @@ class Cohort:
     def __init__(self, job: Job, population: Population, plan: Plan, diagnostics: bool = False) -> None:
         self.job, self.population, self.plan, self.diagnostics = job, population, plan, diagnostics
         self._own = threading.local()
+        self._own.module = copy.deepcopy(job.module)  # what forward passes may write stays out of what is released
         self._threads = torch.get_num_threads()
         self._pool = ThreadPoolExecutor(plan.workers, initializer=self._start_worker) if plan.workers > 1 else None
 
@@ -135,7 +136,7 @@ class Cohort:
 
     def _task(self, start: _Start, ids: list[int], clients: list[Records], keys: list[Key]) -> Task:
         return Task(
-            self.plan.forward(getattr(self._own, "module", self.job.module)),
+            self.plan.forward(self._own.module),
             self.job.slots.layout,
             self.job.objective.loss,
             start.params,

@@ -38,6 +38,7 @@ from sfumato.objective import Objective, check_loss
 from sfumato.optimizer import reported
 from sfumato.round import Round
 from sfumato.update import Layout
+from sfumato.version import __version__
 
 WORLD = "everyone who sees the model"
 SERVER = "the server"
@@ -99,6 +100,8 @@ class Simulation:
     folder: Path | None
     start: Checkpoint
     diagnostics: bool
+    data: str  # names the data in the key: other data, other noise
+    begun: list[bool] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def ledger(self) -> Ledger:
@@ -122,19 +125,29 @@ class Simulation:
             why = refusal.reason if refusal else getattr(self.derivation.primary.world, "reason", "")
             return Guarantee(None, delta, unit, self.derivation.primary.relation, view, "", "", (), why)
         spent = self.ledger.spent(unit)
+        if spent is None and self.ledger.count:
+            why = f"the ledger holds rounds for which nothing is proven for one {unit}"
+            return Guarantee(None, delta, unit, proof.relation, view, "", "", (), why)
         event: Event | None = Nothing() if spent is None else spent.server if server else spent.world
-        extra = (*((_SEEDED,) if self.spending.seeded else ()), *(() if self.ledger.durable else (_NOT_DURABLE,)))
+        relation = proof.relation if spent is None else spent.relation
+        seeded = self.spending.seeded or self.ledger.seeded
+        extra = (*((_SEEDED,) if seeded else ()), *(() if self.ledger.durable else (_NOT_DURABLE,)))
         found = guarantee(
             event if event is None or client is None else for_client(event, client),
             delta,
             unit=unit,
-            relation=proof.relation,
+            relation=relation,
             view=view,
             assumptions=(*proof.assumptions, *extra),
         )
         return found if client is None else replace(found, client=client)
 
     def __iter__(self) -> Iterator[Progress]:
+        if self.begun:
+            raise BadValue(
+                "this run has begun already, and its noise is drawn once only. Call simulate again for another run."
+            )
+        self.begun.append(True)
         cohort = Cohort(self.job, self.population, self.start.plan, self.diagnostics)
         try:
             yield from self._rounds(cohort)
@@ -168,7 +181,7 @@ class Simulation:
         return reported(self.job.slots.round.optimizer, at.params, at.state)
 
     def _key(self, attempt: int) -> Key:
-        return self.root.child("run", description=self.start.description, attempt=attempt)
+        return self.root.child("run", description=self.start.description, attempt=attempt, data=self.data)
 
     def _serve(self, now: Checkpoint, total: Total, opening: Opening) -> Checkpoint:
         """The server's half: divide, noise, process, step."""
@@ -218,7 +231,7 @@ def simulate(
     module = copy.deepcopy(module).to(device)
     layout = Layout.of(module)
     example = _example(population, device)
-    check_module(module, example.x)
+    check_module(module, made_up(example, 4, 1).x)
     _check_loss(module, objective, example)
     if hasattr(round.local, "check"):
         round.local.check(module, objective.loss, made_up(example, 4, 0))
@@ -226,13 +239,25 @@ def simulate(
     job = Job(Slots(round, derivation.primary, layout), module.train(), objective, example)
     params = layout.row(module)
     described = _digest(
-        description, text(round), population.name, population.size, layout, params.cpu().numpy().tobytes()
+        description,
+        text(round),
+        population.name,
+        population.size,
+        layout,
+        _state_bytes(module),
+        objective.name,
+        getattr(objective.loss, "__qualname__", repr(objective.loss)),
+        device,
+        __version__,
+        "from a seed" if seed is not None else "from a secret",
     )
     path = None if folder is None else Path(folder)
     found = None if path is None else Checkpoint.read(path)
     if path is not None:
         make_folder(path)
-        if not resume and (found is not None or (path / "ledger.sqlite").exists()):
+        if not resume and any(
+            (path / name).exists() for name in ("checkpoint.safetensors", "ledger.sqlite", "secret.key")
+        ):
             raise BadValue(f"{path} already holds a run. Give another folder, or resume=True to go on with it.")
     if found is not None and found.description != described:
         raise BadValue(f"{path} holds another run: its round, model or population differs. Give another folder.")
@@ -240,6 +265,10 @@ def simulate(
     ledger_path = None if shared_ledger is None else Path(shared_ledger)
     shared = open_shared(ledger_path, population.name, derivation, seed is not None, force_ledger)
     ledger = Ledger(None if path is None else path / "ledger.sqlite", population.name)
+    if found is None and ledger.count:
+        raise LedgerError(
+            f"{ledger.path} holds rounds, but their checkpoint is gone. Restore it, or start a run in another folder."
+        )
     if found is not None and ledger.count < found.round:
         raise LedgerError(
             f"{ledger.path} holds {ledger.count} rounds and the checkpoint {found.round}, so what was spent is not known. "
@@ -250,11 +279,17 @@ def simulate(
         found = Checkpoint(0, 0, described, plan, params, round.optimizer.start(params), {}, job.slots.start())
         if path is not None:
             found.write(path)
+    if shared is not None and shared.count_of(run := root.child("name").digest) < ledger.count:
+        raise LedgerError(
+            f"{shared.path} does not hold the {ledger.count} rounds that this run ({run[:8]}) has behind it: it began without that "
+            "ledger. Start a new run with --ledger."
+        )
     inputs = _inputs(root, population, found.plan)
     attempt = _attempt(ledger, found, inputs)
     start = replace(found, attempt=attempt, params=found.params.to(device))
     spending = Spending(ledger, shared, derivation, root.child("name").digest, inputs, seed is not None, budget)
-    return Simulation(job, derivation, population, spending, rounds, root, path, start, diagnostics)
+    data = _mac(root, population.fingerprint) if population.fingerprint else "unknown"
+    return Simulation(job, derivation, population, spending, rounds, root, path, start, diagnostics, data)
 
 
 def check_device(device: str) -> None:
@@ -293,8 +328,24 @@ def _digest(*facts: object) -> str:
 def _inputs(root: Key, population: Population, plan: Plan) -> str:
     """A name for everything that a replay must have in common, keyed so that it does not reveal the data."""
     fingerprint = population.fingerprint or os.urandom(16).hex()  # unknown data may have changed
-    facts = f"{fingerprint} {plan} {torch.__version__} {torch.get_num_threads()}"
+    return _mac(root, f"{fingerprint} {plan} {torch.__version__} {torch.get_num_threads()}")
+
+
+def _mac(root: Key, facts: str) -> str:
     return hmac.new(root.child("inputs").stream(32), facts.encode(), hashlib.sha256).hexdigest()
+
+
+def _state_bytes(module: nn.Module) -> bytes:
+    """A digest of everything in the module: parameters, frozen ones too, and buffers."""
+    digest = hashlib.blake2b(type(module).__qualname__.encode(), digest_size=16)
+    for name, value in sorted(module.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(
+            value.detach().cpu().contiguous().numpy().tobytes()
+            if isinstance(value, torch.Tensor)
+            else repr(value).encode()
+        )
+    return digest.digest()
 
 
 def _attempt(ledger: Ledger, found: Checkpoint, inputs: str) -> int:

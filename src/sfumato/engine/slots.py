@@ -78,7 +78,8 @@ class Slots:
         """What the clients send: the rows after the client slot. `keys` are the clients' own."""
         for nth, (place, piece) in enumerate(self._of("client")):
             shared = opening.key.child("shared", round=opening.number, nth=nth)
-            rows = piece(rows, replace(self._context(place, opening, shared), sizes=sizes, keys=tuple(keys)))
+            own = tuple(key.child("piece", nth=nth) for key in keys)
+            rows = piece(rows, replace(self._context(place, opening, shared), sizes=sizes, keys=own))
         return rows
 
     def weighted_sum(self, messages: torch.Tensor, sizes: torch.Tensor) -> tuple[torch.Tensor, float]:
@@ -91,7 +92,7 @@ class Slots:
 
         As soon as the value is paid for, what client pieces did to its shape and scale is undone, last piece first.
         """
-        value = self.round.aggregate.finish(total, weight).float()
+        value = self.round.aggregate.finish(total, weight)  # float64 until the noise is in it
         kept, undone = dict(opening.kept), False
         for nth, (place, piece) in enumerate(self._of("server")):
             if self.proof.before[place].paid and not undone:
@@ -100,6 +101,7 @@ class Slots:
             value = piece(value, self._context(place, opening, own))
         if not undone:
             value = self._undo(value, opening, kept)
+        value = value.float()
         if any(getattr(piece, "needs_previous", False) for _, piece in self._of("client")):
             kept[_PREVIOUS] = value
         return value, kept

@@ -71,6 +71,11 @@ class DpSgd:
                 "amplification that is proven for random batches does not hold.",
                 "use batch=Poisson(rate) or batch=FixedSize(size), which draw anew in every step.",
             )
+        if self.batch.relation is Relation.ZERO_OUT:
+            raise UnsoundRound(
+                "DpSgd hides a record that is there or not, or is swapped; zero-out is about clients' messages.",
+                "use batch=Poisson(rate) or relation='replace'.",
+            )
         if isinstance(self.batch, FixedSize) and self.batch.size > self.records:
             raise BadValue(f"DpSgd: batches of {self.batch.size} from {self.records} records. Lower the batch size.")
         if isinstance(self.batch, FixedSize) and self.batch.relation is not Relation.REPLACE:

@@ -1,8 +1,9 @@
 """One forward pass for several clients at once, each with parameters of its own; or for one, as fast as it goes.
 
-`Stacked` passes the records of all clients through the module as one batch, and replaces only the functions that read a
-parameter: a linear layer becomes one batched matrix product. A module that uses its parameters in another way is run
-under `torch.func.vmap`. Either way no client sees another's records or parameters.
+`Stacked` passes the records of all clients through the module as one batch, and replaces the functions that read a
+parameter: a linear layer becomes one batched matrix product. Only functions that are known to treat each record alone may be
+called; any other module is run under `torch.func.vmap`. Either way no client sees another's records or parameters, and
+buffers are copies, so that nothing a forward pass writes outlives it.
 """
 
 from __future__ import annotations
@@ -19,12 +20,19 @@ from torch.overrides import TorchFunctionMode
 
 from sfumato.errors import BadValue
 from sfumato.key import Key
+from sfumato.local.recordwise import MixesRecords, check_reshape, treats_records_alone
 
 Parameters = dict[str, torch.Tensor]  # name -> [clients, *shape]
 
 _DROPOUT = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d)
 _RANDOM = (torch.rand, torch.randn, torch.rand_like, torch.randn_like, torch.bernoulli, torch.randint, torch.normal,
            torch.randperm, F.alpha_dropout, F.feature_alpha_dropout, F.gumbel_softmax, F.rrelu, torch.dropout)  # fmt: skip
+
+
+def with_buffers(module: nn.Module, parameters: Parameters) -> Parameters:
+    """The parameters, and copies of the buffers: what a forward pass writes to them is forgotten."""
+    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    return {**buffers, **parameters} if buffers else parameters
 
 
 class DropoutMasks:
@@ -58,10 +66,6 @@ class Batch:
     def width(self) -> int:
         """How many places each client has."""
         return int(self.x.shape[0]) // len(self.counts)
-
-
-class NotStackable(Exception):
-    """The module uses a parameter in a way for which there is no stacked rule."""
 
 
 def _stacked_linear(
@@ -107,9 +111,12 @@ class _StackedMode(TorchFunctionMode):
             return _RULES[func](len(self.batch.counts), *args, **kwargs)
         if func in _DROPOUT or func in _RANDOM:
             return _keyed(func, self.batch, *args, **kwargs)
-        if any(id(value) in self.own for value in (*args, *kwargs.values())):
-            raise NotStackable(func)
-        return func(*args, **kwargs)
+        reads = any(id(value) in self.own for value in (*args, *kwargs.values()))
+        if reads or not treats_records_alone(func, args, kwargs):
+            raise MixesRecords(func)
+        result = func(*args, **kwargs)
+        check_reshape(func, args, result)
+        return result
 
 
 class _LoopMode(TorchFunctionMode):
@@ -161,12 +168,20 @@ class Stacked:
     def __call__(self, parameters: Parameters, batch: Batch) -> torch.Tensor:
         """The outputs, client after client."""
         if self.vmapped:
-            rows = batch.x.reshape(len(batch.counts), batch.width, *batch.x.shape[1:])
-            out: torch.Tensor = vmap(lambda p, x: functional_call(self.module, p, (x,)))(parameters, rows)
-            return out.flatten(0, 1)
-        with _StackedMode(parameters, batch):
-            out = functional_call(self.module, parameters, (batch.x,))
+            return self._vmapped(parameters, batch)
+        try:
+            with _StackedMode(parameters, batch):
+                out: torch.Tensor = functional_call(self.module, with_buffers(self.module, parameters), (batch.x,))
+        except MixesRecords:
+            return self._vmapped(parameters, batch)
         return out
+
+    def _vmapped(self, parameters: Parameters, batch: Batch) -> torch.Tensor:
+        rows = batch.x.reshape(len(batch.counts), batch.width, *batch.x.shape[1:])
+        out: torch.Tensor = vmap(lambda p, x: functional_call(self.module, with_buffers(self.module, p), (x,)))(
+            parameters, rows
+        )
+        return out.flatten(0, 1)
 
 
 @dataclass(frozen=True)
@@ -179,5 +194,5 @@ class OneByOne:
         """The outputs for one client's records."""
         own = {name: value.view(value.shape[1:]) for name, value in parameters.items()}
         with _LoopMode(batch):
-            out: torch.Tensor = functional_call(self.module, own, (batch.x,))
+            out: torch.Tensor = functional_call(self.module, with_buffers(self.module, own), (batch.x,))
         return out

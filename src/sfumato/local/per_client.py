@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,8 +16,6 @@ from sfumato.errors import BadValue, UnsoundRound
 from sfumato.local.task import LossPerRecord, Task
 from sfumato.shapes import Rows
 
-Groups = tuple[tuple[tuple[int, ...], Any], ...]
-
 
 @dataclass(frozen=True)
 class PerClient:
@@ -29,7 +27,7 @@ class PerClient:
     """
 
     default: Any
-    own: Groups = field(default=())  # or a mapping from client to piece
+    own: Any = ()  # a mapping from client to piece; kept as pairs of clients and piece
 
     def __post_init__(self) -> None:
         given = self.own.items() if isinstance(self.own, Mapping) else self.own

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from sfumato.errors import BadValue
 from sfumato.local.layer_rules import Piece, Rows, Rule, rule_for
 from sfumato.local.per_record_masks import KeyedMasks
+from sfumato.local.recordwise import MixesRecords, RecordWise, losses_apart
 from sfumato.update import Layout
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -90,6 +92,16 @@ class Problem:
         with self.masks:
             outputs = torch.func.functional_call(self.module, parameters, (x,)) if parameters else self.module(x)
             return losses_of(self.loss, outputs, y, len(x)).sum()
+
+    def guarded_total(self, x: Tensor, y: Tensor) -> Tensor:
+        """The same for all records at once, where only functions that treat each record alone may be called."""
+        try:
+            with self.masks, RecordWise():
+                outputs = self.module(x)
+        except MixesRecords:
+            raise NoRule from None
+        apart = partial(losses_apart, self.loss, size=1)
+        return losses_of(apart, outputs, y, len(x)).sum()
 
     def parameters(self, row: Tensor) -> dict[str, Tensor]:
         """Copies of the parameters in the row, in the module's own types."""
@@ -182,7 +194,7 @@ def _one_pass(problem: Problem, row: Tensor, x: Tensor, y: Tensor, formats: dict
     handles += [layer.register_forward_hook(leave) for layer in layers]
     try:
         with torch.enable_grad():
-            total = problem.total(x, y)
+            total = problem.guarded_total(x, y)
             found = torch.autograd.grad(total, [tape.token, *trained], allow_unused=True) if total.requires_grad else ()
     finally:
         for handle in handles:

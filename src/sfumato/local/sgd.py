@@ -15,6 +15,7 @@ from sfumato.errors import BadValue
 from sfumato.local.batches import Schedule, epoch_batches
 from sfumato.local.forward import Batch, DropoutMasks, Parameters
 from sfumato.local.gradients import Gradients, NormPenalty, SharpnessAware
+from sfumato.local.recordwise import losses_apart
 from sfumato.local.task import Task
 from sfumato.shapes import Rows
 
@@ -125,7 +126,7 @@ class Sgd:
 
 def _mean_gradients(task: Task, parameters: Parameters, batch: Batch, y: torch.Tensor) -> Gradients:
     """The gradient of each client's mean loss over its own records."""
-    losses = task.loss(task.forward(parameters, batch), y)
+    losses = losses_apart(task.loss, task.forward(parameters, batch), y, batch.width)
     even = min(batch.counts) == batch.width
     total = losses.sum() / batch.width if even else (losses * _weights(batch.counts).to(losses)).sum()
     leaves = list(parameters.values())

@@ -94,6 +94,7 @@ def _changed_by_forward(module: nn.Module, example: torch.Tensor) -> list[str]:
                 if parameter.requires_grad:
                     parameter.add_(torch.randn_like(parameter), alpha=0.01)
             before = {name: tensor.detach().clone() for name, tensor in _state(copied)}
+            plain = dict(_plain_state(copied))
             generator = _generator(example.device)
             with KeyedMasks(Key.from_seed(0).generator()):
                 copied(example)
@@ -107,7 +108,18 @@ def _changed_by_forward(module: nn.Module, example: torch.Tensor) -> list[str]:
             "Give a model for such records, or reshape the data."
         ) from error
     after = dict(_state(copied))
-    return [name for name in sorted(before.keys() | after.keys()) if not _same(before.get(name), after.get(name))]
+    written = [name for name, value in _plain_state(copied) if plain.get(name) != value]
+    return written + [
+        name for name in sorted(before.keys() | after.keys()) if not _same(before.get(name), after.get(name))
+    ]
+
+
+def _plain_state(module: nn.Module) -> Iterator[tuple[str, str]]:
+    """Attributes that are no tensors: a number that a forward pass counts up is state too."""
+    for name, layer in module.named_modules():
+        for key, value in vars(layer).items():
+            if not key.startswith("_") and isinstance(value, int | float | str | list | tuple | dict | set):
+                yield f"{name}.{key}".lstrip("."), repr(value)
 
 
 def _generator(device: torch.device) -> torch.Tensor:

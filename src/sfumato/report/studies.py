@@ -44,23 +44,33 @@ class Surfaces:
         low, high = float(values.min()), float(np.quantile(values, 0.98))
         return low, max(high, low + 1e-6)
 
+    def _grid(self) -> tuple[int, int]:
+        """Rows and columns: up to three side by side, more in two columns."""
+        count = len(self.surfaces)
+        return (1, count) if count <= 3 else (-(-count // 2), 2)
+
     def _contours(self) -> Figure:
         from matplotlib.figure import Figure
 
         low, high = self._scale()
         levels = low + (high - low) * np.linspace(0.02, 1.0, 12) ** 2
-        figure = Figure(figsize=(3.3 * len(self.surfaces) + 0.7, 3.5))
-        axes = figure.subplots(1, len(self.surfaces), squeeze=False)[0]
-        for number, (axis, surface) in enumerate(zip(axes, self.surfaces, strict=True)):
+        rows, columns = self._grid()
+        figure = Figure(figsize=(3.2 * columns + 0.7, 3.4 * rows))
+        figure.set_layout_engine("constrained", w_pad=0.12)
+        for number, surface in enumerate(self.surfaces):
+            axis = figure.add_subplot(rows, columns, number + 1)
             losses = np.clip(np.array(surface.losses).T, low, high)
             lines = axis.contour(surface.steps, surface.steps, losses, levels=levels, cmap=_COLORS, linewidths=1.3)
-            axis.clabel(lines, lines.levels[1::3], fmt="%.1f", fontsize=8)
+            axis.clabel(lines, levels[1::3], fmt="%.1f", fontsize=8)
             axis.plot(0, 0, marker="+", markersize=9, color=INK)
             axis.set_title(surface.title, fontsize=11, color=INK)
-            axis.set_xlabel("First direction")
             axis.set_aspect("equal")
+            axis.set_xticks(ends := np.linspace(surface.steps[0], surface.steps[-1], 5))
+            axis.set_yticks(ends)
             axis.grid(False)
-            if number == 0:
+            if number >= len(self.surfaces) - columns:
+                axis.set_xlabel("First direction")
+            if number % columns == 0:
                 axis.set_ylabel("Second direction")
         return figure
 
@@ -68,10 +78,11 @@ class Surfaces:
         from matplotlib.figure import Figure
 
         low, high = self._scale()
-        figure = Figure(figsize=(4.4 * len(self.surfaces), 3.9))
+        rows, columns = self._grid()
+        figure = Figure(figsize=(4.4 * columns, 3.7 * rows))
         figure.set_layout_engine("none")  # ours leaves no room for the third axis
         for number, surface in enumerate(self.surfaces):
-            axis = figure.add_subplot(1, len(self.surfaces), number + 1, projection="3d")
+            axis = figure.add_subplot(rows, columns, number + 1, projection="3d")
             first, second = np.meshgrid(surface.steps, surface.steps, indexing="ij")
             losses = np.clip(np.array(surface.losses), low, high)
             shape = {"rstride": 1, "cstride": 1, "linewidth": 0.15, "edgecolor": "#ffffff40"}
@@ -81,7 +92,7 @@ class Surfaces:
             axis.set_zlabel("Loss")
             axis.tick_params(labelsize=8, pad=1)
             axis.view_init(elev=28, azim=-58)
-        figure.subplots_adjust(left=0.02, right=0.94, bottom=0.05, top=0.92, wspace=0.12)
+        figure.subplots_adjust(left=0.0, right=0.93, bottom=0.03, top=0.95, wspace=0.12, hspace=0.12)
         return figure
 
 

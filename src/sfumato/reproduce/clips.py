@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-_BINS = 40
+_BINS = 40  # at most; each shall hold ten updates or so
 
 
 def clip_statistics(rounds: Sequence[Sequence[float]], clip: float) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def clip_statistics(rounds: Sequence[Sequence[float]], clip: float) -> dict[str,
         spread.append(float(np.abs(left - left.mean()).mean()))
         norm.append(float(np.mean(norms)))
     every = np.concatenate([np.asarray(norms, dtype=np.float64) for norms in rounds])
-    counts, edges = np.histogram(every, bins=_BINS)
+    counts, edges = np.histogram(every, bins=max(1, min(_BINS, len(every) // 10)))
     clipped = float((every > clip).mean()) if len(every) else 0.0
     return {
         "clip": clip,

@@ -23,7 +23,7 @@ SHAKESPEARE: dict[str, Any] = {
 }  # fmt: skip
 SMALL: dict[str, Any] = {"records": 50, "model": "char-lstm:64x1", "rounds": 60, "evaluate_every": 4}
 RATE = 0.2  # of Table 3, as the paper has it
-SMALL_RATE = 0.05
+SMALL_RATE = 0.1
 QUICK: dict[str, Any] = {
     "data": "digits", "split": "iid", "clients": 40, "records": 20, "held_out": 200, "model": "logistic", "rounds": 3,
     "lr": 0.05, "clip": 0.3, "epochs": 1, "batch_size": 10, "evaluate_every": 1, "plan": ["stacked", 10, 1],

@@ -23,8 +23,8 @@ PRINTED = {
     (POISSON, 1.2): (10.41, (None, 42.02, 42.09, 42.19)), (POISSON, 1.0): (14.04, (41.55, 43.59, 43.78, 43.67)),
 }  # fmt: skip
 _SCALED = (
-    "All 975 roles, but 50 windows of each in place of all (3,000 on average), one LSTM layer of 64 units (24,720 parameters) in "
-    "place of two of 256 (819,920), rate 0.05 in place of 0.2, 60 rounds in place of 100, z 1 and 1.6 only, and one seed. The "
+    "All 975 roles, but 50 windows of each in place of all (3,000 on average), one LSTM layer of 64 units (24,784 parameters) in "
+    "place of two of 256 (819,920), rate 0.1 in place of 0.2, 60 rounds in place of 100, z 1 and 1.6 only, and one seed. The "
     "epsilons `of this run` are those of the scaled run, the others those of the paper's setting. The paper's setting: --full."
 )
 

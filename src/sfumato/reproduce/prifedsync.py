@@ -20,6 +20,7 @@ from sfumato.optimizer import local_optimizer
 from sfumato.personal import HelperBlend
 from sfumato.personal_scores import PersonalScores
 from sfumato.report.curves import Curve, Plot, thinned
+from sfumato.report.pictures import SERIES
 from sfumato.reproduce.table import MISSING, Done, Row, spread
 from sfumato.round import Round
 from sfumato.sample import Everyone, FixedSize, Poisson
@@ -89,8 +90,8 @@ def _round(settings: Mapping[str, Any]) -> Round:
 
 def federated(settings: Mapping[str, Any], rounds: int) -> Federated:
     """The run in words of privacy, after so many rounds."""
-    numbers = {name: settings[name] for name in ("records", "batch", "steps", "sigma", "rate", "clients")}
-    return Federated(rounds=rounds, **numbers)
+    numbers = {name: settings[name] for name in ("steps", "sigma", "rate", "clients")}
+    return Federated(share=settings["batch"] / settings["records"], rounds=rounds, **numbers)
 
 
 def row(done: Sequence[Done]) -> Row:
@@ -145,5 +146,6 @@ def curves(name: str, title: str, done: Sequence[Done], both: bool = False) -> l
             points = [(float(p[0]), float(p[place])) for p in one.result["curve"] if p[place] is not None]
             if points and (place == 1 or both):
                 kept = thinned(points)
-                lines.append(Curve(words + label, len(lines), tuple(x for x, _ in kept), tuple(y for _, y in kept)))
+                index = done.index(one) + (len(SERIES) if place == 4 else 0)  # the same colour, dashed
+                lines.append(Curve(words + label, index, tuple(x for x, _ in kept), tuple(y for _, y in kept)))
     return [Plot(name, title, "Round", "Mean accuracy over clients", tuple(lines), percent=True)] if lines else []

@@ -99,7 +99,7 @@ def aligned(rows: list[Row]) -> list[str]:
 def _words(group: list[Done]) -> str:
     """The settings of a row; where its cells differ, all of their values."""
     found: dict[str, list[str]] = {}
-    for one in group:
+    for one in (one for one in group if one.cell.compute is group[-1].cell.compute):
         for name, value in one.cell.settings.items():
             if value is not None and str(value) not in found.setdefault(name, []):
                 found[name].append(str(value))

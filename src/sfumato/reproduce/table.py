@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -50,6 +50,7 @@ class Done:
 Row = dict[str, str]
 
 
+@runtime_checkable
 class Picture(Protocol):
     """What draws itself: `name` is its file."""
 
