@@ -13,6 +13,7 @@ from sfumato import (
     Everyone,
     FixedSize,
     HelperBlend,
+    Key,
     Ledger,
     PerClient,
     Plan,
@@ -46,6 +47,9 @@ from sfumato.account.event import (
 from sfumato.account.individual import each_client, for_client
 from sfumato.account.spent import Cost
 from sfumato.errors import BadValue, CannotAccount
+from sfumato.local.forward import OneByOne
+from sfumato.local.task import Task
+from sfumato.update import Layout
 from tests.helpers import linear, made_up_population
 
 STRICT, USUAL, LAX = (DpSgd(2, FixedSize(3), 8, noise_multiplier=noise) for noise in (6.0, 3.0, 1.5))
@@ -94,15 +98,21 @@ def test_each_client_trains_by_its_own_settings(plan: Plan) -> None:
     (progress,) = simulation
     start, key = simulation.start.params, simulation._key(0)
     for client, local in enumerate((STRICT, USUAL, USUAL, USUAL, LAX, LAX)):
-        from sfumato.local.forward import OneByOne
-        from sfumato.local.task import Task
-
         own = key.child("client", id=client, round=0)
         task = Task(
             OneByOne(linear()), simulation.job.slots.layout, classification(3).loss, start, start[None],
             [population.client(client).train], [own], 0,
         )  # fmt: skip
         assert torch.allclose(progress.memory[client], start + local.train(task)[0], atol=1e-6), client
+
+
+def test_without_numbers_nobody_is_trained_by_the_wrong_settings() -> None:
+    module, records = linear(), made_up_population([9]).client(0).train
+    layout = Layout.of(module)
+    row = layout.row(module)
+    task = Task(OneByOne(module), layout, classification(3).loss, row, row[None], [records], [Key.from_seed(0)], 0)
+    with pytest.raises(BadValue, match="does not say which clients"):
+        MIXED.train(task)
 
 
 def test_equal_settings_are_no_different() -> None:

@@ -102,7 +102,11 @@ class PerClient:
     def train(self, task: Task) -> Rows:
         """The rows, in the order given."""
         chosen = {client: piece for who, piece in self.own for client in who}
-        pieces = [chosen.get(client, self.default) for client in task.ids] or [self.default] * len(task.clients)
+        if len(task.ids) != len(task.clients):
+            raise BadValue(
+                "PerClient: the engine does not say which clients these are, so none can train by its own settings."
+            )
+        pieces = [chosen.get(client, self.default) for client in task.ids]
         rows = torch.empty(len(task.clients), task.layout.dimension)
         for piece in dict.fromkeys(pieces):
             places = [place for place, other in enumerate(pieces) if other == piece]

@@ -21,7 +21,7 @@ Tensor = torch.Tensor
 _POINTWISE = {
     F.relu, F.relu6, F.gelu, F.silu, F.mish, F.elu, F.selu, F.celu, F.leaky_relu, F.softplus, F.tanh, F.sigmoid, F.hardtanh,
     F.hardswish, F.hardsigmoid, F.logsigmoid, F.softsign, F.tanhshrink, F.prelu, torch.relu, torch.relu_, torch.tanh,
-    torch.sigmoid, Tensor.relu, Tensor.relu_, Tensor.tanh, Tensor.sigmoid, Tensor.contiguous, Tensor.float,
+    torch.sigmoid, Tensor.relu, Tensor.relu_, Tensor.tanh, Tensor.sigmoid, Tensor.contiguous, Tensor.float, torch.as_tensor,
 }  # fmt: skip
 _LAYERS = {
     F.linear, F.conv1d, F.conv2d, F.conv3d, F.embedding, F.layer_norm, F.group_norm, F.max_pool1d, F.max_pool2d, F.max_pool3d,
@@ -56,6 +56,8 @@ def treats_records_alone(func: Any, args: Any, kwargs: Any) -> bool:
     if func in _SUMS:  # a residual connection: two tensors of one shape
         two = [value for value in args if isinstance(value, Tensor)]
         return len(two) == 2 and len(args) == 2 and two[0].shape == two[1].shape and not kwargs
+    if func is F.pad:  # from the last dimension on, and never along the records
+        return len(kwargs.get("pad", args[1] if len(args) > 1 else ())) <= 2 * (args[0].dim() - 1)
     if func in _ALONG:
         dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
         return isinstance(dim, int) and dim % args[0].dim() != 0

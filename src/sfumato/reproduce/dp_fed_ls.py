@@ -14,7 +14,7 @@ UNIFORM, POISSON = "uniform", "Poisson"
 MNIST: dict[str, Any] = {
     "data": "mnist", "split": "iid", "clients": 1000, "records": 50, "held_out": 10_000, "model": "logistic",
     "recipe": "dp-fed-ls", "clip": 0.3, "project": True, "lr": 0.01, "lr_decay": 0.99, "epochs": 5, "batch_size": 10,
-    "weight_decay": 4e-5, "rounds": 30, "delta": 1000**-1.1, "plan": ["stacked", 25, 2],
+    "weight_decay": 4e-5, "rounds": 30, "delta": 1000**-1.1, "plan": ["stacked", 50, 1], "threads": 1,
 }  # fmt: skip
 SHAKESPEARE: dict[str, Any] = {
     "data": "shakespeare", "split": "natural", "clients": 975, "records": None, "model": "char-lstm",
@@ -26,7 +26,7 @@ RATE = 0.2  # of Table 3, as the paper has it
 SMALL_RATE = 0.1
 QUICK: dict[str, Any] = {
     "data": "digits", "split": "iid", "clients": 40, "records": 20, "held_out": 200, "model": "logistic", "rounds": 3,
-    "lr": 0.05, "clip": 0.3, "epochs": 1, "batch_size": 10, "evaluate_every": 1, "plan": ["stacked", 10, 1],
+    "lr": 0.05, "clip": 0.3, "epochs": 1, "batch_size": 10, "evaluate_every": 1, "plan": ["stacked", 10, 1], "threads": 1,
 }  # fmt: skip
 QUICK_WORDS = (
     "Quick: 3 rounds of a linear model on scikit-learn's digits with 40 clients. It shows that everything runs, and says nothing "

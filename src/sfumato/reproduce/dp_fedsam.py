@@ -36,7 +36,9 @@ EMNIST: dict[str, Any] = {
     "batch_size": 32, "weight_decay": 5e-4, "rounds": 200, "delta": DELTA, "evaluate_every": 10, "gap": True,
     "plan": ["loop", 1, 2],
 }  # fmt: skip
-SMALL: dict[str, Any] = {"records": 120, "model": "cnn-mnist", "sample": "poisson:0.05", "clip": 0.4, "rounds": 60}
+SMALL: dict[str, Any] = {
+    "records": 120, "model": "cnn-mnist", "sample": "poisson:0.05", "clip": 0.4, "rounds": 60, "evaluate_every": 15,
+}  # fmt: skip
 SMALL_WORDS = (
     "62,400 letters in 26 classes in place of the paper's 88,800, a CNN of 111,000 parameters (3x3 filters, 128 units) in place of "
     "1.7 million, rate 0.05 (25 clients a round) in place of 0.1, 60 rounds in place of 200 and, as they are few, a clip of 0.4 in "
@@ -45,6 +47,7 @@ SMALL_WORDS = (
 QUICK_SETTINGS: dict[str, Any] = {
     "data": "digits", "split": "iid", "clients": 40, "records": 20, "held_out": 200, "model": "logistic", "rounds": 2,
     "sample": "poisson:0.5", "evaluate_every": 1, "delta": 0.01, "plan": ["stacked", 10, 1],
+    "threads": 1,
 }  # fmt: skip
 QUICK_WORDS = (
     "Quick: 2 rounds of a linear model on scikit-learn's digits with 40 clients. It shows that everything runs, and says nothing "

@@ -10,7 +10,7 @@ from sfumato.reproduce import prifedsync as common
 from sfumato.reproduce.prifedsync_table_1 import PRINTED
 from sfumato.reproduce.table import FULL, QUICK, Cell, Done, Row, Table, spread
 
-_CLIENTS = 60
+_CLIENTS = 40
 _SCALED = f"{_CLIENTS} clients of 600 records in place of 100, and one seed. The paper's setting: --full."
 
 

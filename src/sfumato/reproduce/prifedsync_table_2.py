@@ -13,7 +13,7 @@ PRINTED = {
     (1.0, 8): (76, 266, 3.24), (1.0, 16): (38, 194, 3.92), (0.9, 8): (76, 229, 3.64), (0.9, 16): (38, 176, 4.51),
     (0.75, 8): (76, 191, 4.84), (0.75, 16): (38, 127, 5.58),
 }  # fmt: skip
-_CLIENTS = 30
+_CLIENTS = 20
 _SCALED = f"{_CLIENTS} clients of 600 records in place of 100, one seed, and sigma 1 and 0.75 only. The paper's setting: --full."
 
 

@@ -18,7 +18,7 @@ CIFAR: dict[str, Any] = {
     "lr": 0.005, "weight_decay": 0.0005, "lr_decay": 0.99**0.1, "target": 0.52,
 }  # fmt: skip
 _CHOSEN = ((1.0, 1.0), (1.0, 0.5))
-_CLIENTS = 12
+_CLIENTS = 10
 _SCALED = (
     f"{_CLIENTS} clients of 500 records in place of 100, one seed, p = 1 with sigma 1 and 0.5 only, at most as many rounds as the "
     "paper needed, and one run without privacy. The paper's setting, with as many clients as the files give: --full."
