@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from sfumato.calibration import calibrate as calibrate
     from sfumato.client import Clip as Clip
     from sfumato.client import WeightByExamples as WeightByExamples
+    from sfumato.clipping import AdaptiveClip as AdaptiveClip
+    from sfumato.clipping import ClipPerLayer as ClipPerLayer
     from sfumato.data.load import load as load_data
     from sfumato.data.population import Population as Population
     from sfumato.data.population import PublicData as PublicData
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from sfumato.guarantee import Guarantee as Guarantee
     from sfumato.key import Key as Key
     from sfumato.local.dp_sgd import DpSgd as DpSgd
+    from sfumato.local.gradients import NormPenalty as NormPenalty
+    from sfumato.local.gradients import SharpnessAware as SharpnessAware
     from sfumato.local.per_client import PerClient as PerClient
     from sfumato.local.sgd import Sgd as Sgd
     from sfumato.noise import AddNoise as AddNoise
@@ -54,6 +58,14 @@ if TYPE_CHECKING:
     from sfumato.server import Plain as Plain
     from sfumato.server import PostProcess as PostProcess
     from sfumato.server import RealisedMean as RealisedMean
+    from sfumato.shares import NoiseShare as NoiseShare
+    from sfumato.shares import SecureSum as SecureSum
+    from sfumato.smoothing import LaplacianSmoothing as LaplacianSmoothing
+    from sfumato.sparsify import PreviousTopK as PreviousTopK
+    from sfumato.sparsify import PublicTopK as PublicTopK
+    from sfumato.sparsify import RandomMask as RandomMask
+    from sfumato.sparsify import SharedMask as SharedMask
+    from sfumato.sparsify import TopK as TopK
 
 _HOMES = {
     "account": "accountant",
@@ -61,6 +73,7 @@ _HOMES = {
     "account.ledger": "Ledger",
     "calibration": "calibrate",
     "client": "Clip WeightByExamples",
+    "clipping": "AdaptiveClip ClipPerLayer",
     "data.population": "Population PublicData Records",
     "engine.plan": "Plan",
     "engine.simulate": "simulate",
@@ -69,6 +82,7 @@ _HOMES = {
     "key": "Key",
     "local.dp_sgd": "DpSgd",
     "local.per_client": "PerClient",
+    "local.gradients": "NormPenalty SharpnessAware",
     "local.sgd": "Sgd",
     "noise": "AddNoise Gaussian",
     "objective": "Objective classification evaluate multi_label next_character regression",
@@ -77,6 +91,9 @@ _HOMES = {
     "round": "Round Unproven",
     "run": "load",
     "sample": "Everyone FixedSize Poisson",
+    "shares": "NoiseShare SecureSum",
+    "smoothing": "LaplacianSmoothing",
+    "sparsify": "PreviousTopK PublicTopK RandomMask SharedMask TopK",
     "server": "Mean Plain PostProcess RealisedMean",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}

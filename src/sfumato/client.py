@@ -60,7 +60,8 @@ class Clip:
 class WeightByExamples:
     """Multiply each row by min(n, cap) / cap, n being the client's number of records.
 
-    States: the factor is at most 1, so no norm grows. Without a cap the factor has no bound, and is refused.
+    States: the factor is at most 1, so no norm grows. Without a cap (a row times n) it has no bound, and is refused after a
+    clip; before one it may do what it likes.
     """
 
     cap: int | None = None
@@ -84,7 +85,7 @@ class WeightByExamples:
                 f"{text(self)} comes after the noise, and reads the number of records once more, which nothing pays for.",
                 "put it before the noise, with a cap.",
             )
-        if self.cap is None and not claim.paid:
+        if self.cap is None and not claim.paid and math.isfinite(claim.l2):
             raise UnsoundRound(
                 "WeightByExamples() has no cap: a client with n records moves the sum n times as far, and n has no bound.",
                 "give a public cap, e.g. WeightByExamples(cap=50): a row then counts min(n, cap) / cap.",

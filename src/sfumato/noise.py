@@ -103,3 +103,7 @@ class AddNoise:
         return replace(claim, world=observed, server=observed, l2=math.inf, l1=math.inf).assuming(
             "the server samples honestly"
         )
+
+    def unproven(self, claim: Claim) -> Claim:
+        """How a round without a guarantee goes on: the noise is drawn all the same."""
+        return replace(claim, stddev=self.law.stddev(claim))

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save
 from torch import nn
 
 from sfumato.account import accountant
-from sfumato.account.event import NonPrivate, Repeated, Unit
+from sfumato.account.event import NonPrivate, Unit
 from sfumato.calibration import noise_and_clip
 from sfumato.engine.checkpoint import Checkpoint, make_folder, write_atomically
 from sfumato.engine.simulate import Progress, Simulation, simulate
@@ -29,7 +29,6 @@ from sfumato.objective import evaluate
 from sfumato.personal_scores import PersonalScores
 from sfumato.prepare import Prepared, model_of
 from sfumato.request import Request
-from sfumato.round import Unproven
 from sfumato.version import __version__
 
 SCHEMA = 1
@@ -217,7 +216,7 @@ class Run:
             "guarantee": str(world),
             "guarantee_server": str(server),
             "guarantees": {str(unit): str(self.guarantee(unit)) for unit in Unit},
-            "unproven": self._unproven(),
+            "unproven": self.simulation.unproven(self.delta),
             "stopped": stopped,
             "derivation": [asdict(step) for step in proof.steps],
             "seconds": self.seconds,
@@ -231,19 +230,6 @@ class Run:
             },
             "threads": torch.get_num_threads(),
         }
-
-    def _unproven(self) -> dict[str, Any] | None:
-        round = self.prepared.round
-        if not round.unproven:
-            return None
-        claim = round.unproven if isinstance(round.unproven, Unproven) else Unproven()
-        claimed = None
-        if claim.claimed is not None:
-            claimed = accountant("auto").epsilon(Repeated(claim.claimed, self.prepared.request.rounds), self.delta)
-        step = claim.step or next(
-            (s.states for s in self.simulation.derivation.primary.steps if "not proven" in s.states), ""
-        )
-        return {"claimed_epsilon": claimed, "paper": claim.paper, "step": step}
 
 
 @contextmanager

@@ -97,6 +97,10 @@ class RealisedMean:
                 + (private if claim.unit is Unit.CLIENT else unknown),
                 "use Mean(over=...) with a constant written down beforehand, e.g. rate times the declared population.",
             )
+        return self.unproven(claim)
+
+    def unproven(self, claim: Claim) -> Claim:
+        """How a round without a guarantee goes on."""
         return replace(claim, aggregated=True)
 
 

@@ -10,6 +10,7 @@ import typer
 
 from sfumato.account.setting import Setting
 from sfumato.commands.answers import read_setting, refusing, show
+from sfumato.guarantee import rounded_up
 
 app = typer.Typer(add_completion=False)
 
@@ -107,7 +108,9 @@ def _server(setting: Setting, epsilon: float) -> float | None:
 
 def _lines(answer: dict[str, Any]) -> list[str]:
     epsilon = answer["epsilon"]
-    size = "no finite epsilon" if epsilon is None else f"epsilon = {epsilon:.6g} at delta = {answer['delta']:g}"
+    size = (
+        "no finite epsilon" if epsilon is None else f"epsilon = {rounded_up(epsilon, 6)} at delta = {answer['delta']:g}"
+    )
     norm = "L1 clip norm" if answer["noise"] == "laplace" else "clip norm"
     rows = [
         ("unit", f"one {answer['unit']}"),

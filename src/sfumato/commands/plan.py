@@ -13,6 +13,7 @@ from sfumato.account.setting import parse_noise, parse_relation
 from sfumato.commands.account import Curious, Json, RelationOption, price
 from sfumato.commands.answers import refusing, show
 from sfumato.errors import BadValue
+from sfumato.guarantee import rounded_up
 
 app = typer.Typer(add_completion=False)
 
@@ -86,7 +87,7 @@ def _lines(found: Plan, others: list[Alternative], answer: dict[str, Any]) -> li
         "epsilon": f"epsilon {found.epsilon:.5g}",
     }[found.solved]
     lines = [
-        f"{value}  (epsilon = {found.epsilon:.6g} at delta = {found.delta:.3g}, proven by {answer['accountant']})",
+        f"{value}  (epsilon = {rounded_up(found.epsilon, 6)} at delta = {found.delta:.3g}, proven by {answer['accountant']})",
         f"  noise        {setting.noise.law}, {setting.noise.multiplier:.5g} times the clip norm; "
         f"sensitivity {setting.sensitivity:g} clip norms",
         f"  sampling     {answer['sampling']}; {setting.rounds:,} rounds",

@@ -15,11 +15,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
-from sfumato.account.event import Event, Nothing, Unit
+from sfumato.account import accountant
+from sfumato.account.event import Event, Nothing, Repeated, Unit
 from sfumato.account.individual import for_client
 from sfumato.account.ledger import Ledger
 from sfumato.claim import text
@@ -36,7 +38,7 @@ from sfumato.key import Key
 from sfumato.models import check_module
 from sfumato.objective import Objective, check_loss
 from sfumato.optimizer import reported
-from sfumato.round import Round
+from sfumato.round import Round, Unproven
 from sfumato.update import Layout
 from sfumato.version import __version__
 
@@ -120,6 +122,12 @@ class Simulation:
             raise BadValue(f"client={client}: the population has clients 0 to {self.population.size - 1}.")
         proof = self.derivation.units.get(unit)
         view = SERVER if server else WORLD
+        if (claim := self.unproven(delta)) is not None:
+            said = (
+                f"; {claim['paper']} claims epsilon {claim['claimed_epsilon']:.4g}" if claim["claimed_epsilon"] else ""
+            )
+            why = f"its privacy could not be proven{said}; what fails: {claim['step'].removeprefix('not proven: ')}"
+            return Guarantee(None, delta, unit, self.derivation.primary.relation, view, "", "", (), why)
         if proof is None:
             refusal = self.derivation.refused.get(unit)
             why = refusal.reason if refusal else getattr(self.derivation.primary.world, "reason", "")
@@ -141,6 +149,18 @@ class Simulation:
             assumptions=(*proof.assumptions, *extra),
         )
         return found if client is None else replace(found, client=client)
+
+    def unproven(self, delta: float) -> dict[str, Any] | None:
+        """What a paper claims for a round that could not be proven, and the step that fails; None for any other round."""
+        round = self.job.slots.round
+        if not round.unproven:
+            return None
+        claim = round.unproven if isinstance(round.unproven, Unproven) else Unproven()
+        claimed = None
+        if claim.claimed is not None and self.ledger.count:
+            claimed = accountant("auto").epsilon(Repeated(claim.claimed, self.ledger.count), delta)
+        failed = (step.states for step in self.derivation.primary.steps if step.states.startswith("not proven"))
+        return {"claimed_epsilon": claimed, "paper": claim.paper, "step": claim.step or next(failed, "")}
 
     def __iter__(self) -> Iterator[Progress]:
         if self.begun:

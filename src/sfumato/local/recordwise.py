@@ -57,7 +57,8 @@ def treats_records_alone(func: Any, args: Any, kwargs: Any) -> bool:
         two = [value for value in args if isinstance(value, Tensor)]
         return len(two) == 2 and len(args) == 2 and two[0].shape == two[1].shape and not kwargs
     if func is F.pad:  # from the last dimension on, and never along the records
-        return len(kwargs.get("pad", args[1] if len(args) > 1 else ())) <= 2 * (args[0].dim() - 1)
+        pad = kwargs.get("pad", args[1] if len(args) > 1 else ())
+        return bool(len(pad) <= 2 * (args[0].dim() - 1))
     if func in _ALONG:
         dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
         return isinstance(dim, int) and dim % args[0].dim() != 0
