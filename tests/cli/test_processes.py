@@ -100,7 +100,7 @@ def test_ctrl_c_gives_130_and_resume_finishes(tmp_path: Path, monkeypatch: pytes
         "--clients",
         "40",
         "--epochs",
-        "1",
+        "60",
         "--noise-multiplier",
         "20",
         "--evaluate-every",
