@@ -85,7 +85,9 @@ class Slots:
     def weighted_sum(self, messages: torch.Tensor, sizes: torch.Tensor) -> tuple[torch.Tensor, float]:
         """The float64 sum of the weighted messages, and the sum of the weights: partial sums add."""
         weights = self.round.aggregate.weights(sizes)
-        return (messages.double() * weights[:, None]).sum(0), float(weights.sum())
+        weighted = messages if bool((weights == 1).all()) else messages.double() * weights[:, None]
+        total = weighted[0].double() if len(weighted) == 1 else weighted.sum(0, dtype=torch.float64)
+        return total, float(weights.sum())
 
     def release(self, total: torch.Tensor, weight: float, opening: Opening) -> tuple[torch.Tensor, Kept]:
         """What the server makes of the sum, and what is kept for the next round.

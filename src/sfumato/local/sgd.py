@@ -75,7 +75,7 @@ class Sgd:
         masks = DropoutMasks([task.keys[i].child("dropout") for i in schedule.order])
         x = torch.cat([task.clients[i].x for i in schedule.order])
         y = torch.cat([task.clients[i].y for i in schedule.order])
-        starts = task.starts[list(schedule.order)]
+        starts = task.starts if len(task.clients) == 1 else task.starts[list(schedule.order)]
         rows = starts.clone()
         velocity: list[torch.Tensor] = []
         lr = self.lr * self.lr_decay**task.round
