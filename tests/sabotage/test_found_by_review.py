@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -308,3 +309,30 @@ def test_both_units_are_proven_where_both_are_defined() -> None:
 
 def test_sgd_is_still_sgd() -> None:
     assert Sgd(lr=0.1, epochs=1).penalties == ()
+
+
+def test_a_full_cohort_of_fixed_size_still_displaces_one(capsys: pytest.CaptureFixture[str]) -> None:
+    from sfumato.cli import run
+
+    words = "--noise gaussian:1 --relation add-remove --rounds 1 --delta 1e-5 --curious 0 --json"
+    found = []
+    for sample in ("fixed:100/100", "fixed:100/101"):
+        assert run(["account", "--sample", sample, *words.split()]) == 0
+        found.append(json.loads(capsys.readouterr().out)["epsilon"])
+    assert found[0] >= found[1] > 9.9
+
+
+def test_other_frozen_parameters_are_another_run(tmp_path: Path) -> None:
+    people = made_up_population([3] * 6)
+
+    def model(frozen: float) -> nn.Module:
+        module = nn.Sequential(nn.Linear(6, 6), linear())
+        module[0].requires_grad_(False)
+        nn.init.constant_(module[0].weight, frozen)
+        nn.init.constant_(module[0].bias, 0.0)
+        return module
+
+    settings: dict[str, Any] = {"plan": Plan(), "folder": tmp_path, "seed": 0}
+    list(simulate(dp_round(), people, model(0.1), classification(3), rounds=1, **settings))
+    with pytest.raises(BadValue, match="holds another run"):
+        simulate(dp_round(), people, model(0.2), classification(3), rounds=2, resume=True, **settings)
