@@ -43,7 +43,7 @@ from sfumato.server import Plain
 from sfumato.shares import NoiseShare, SecureSum
 from sfumato.smoothing import LaplacianSmoothing, best_strength, risk, smooth
 from sfumato.sparsify import PreviousTopK, PublicTopK, RandomMask, SharedMask, TopK
-from sfumato.testing import check_noise, check_piece, check_round
+from sfumato.testing import check_piece, check_round
 from sfumato.testing.piece import claim_for, context_for
 from tests.helpers import dp_round, linear, made_up_population
 
@@ -416,10 +416,6 @@ def test_recipes_train_and_prove_what_dp_fedavg_proves(name: str) -> None:
 def test_shares_train() -> None:
     assert train(build("dp-fedavg-shares", 8, {"sample": "fixed:4"}), rounds=2).params.isfinite().all()
     assert train(build("dp-fedavg-shares", 8, {"sample": "everyone"}), rounds=2).params.isfinite().all()
-
-
-def test_noise_after_smoothing_is_still_noise() -> None:
-    check_noise(AddNoise(Gaussian(1.0)))
 
 
 def test_convolutions_take_sharpness_and_projection() -> None:
