@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -15,10 +16,16 @@ def reproduce(
     name: Annotated[str, typer.Argument(help="A table's name; without one, the list.", show_default=False)] = "",
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Default: reproduced/NAME. What is there already is not run again."),
+        typer.Option(
+            metavar="FOLDER",
+            help="Default: reproduced/NAME. Cells that are there, or in a folder beside it, are not run again.",
+        ),
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="The paper's own setting: hours.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Seconds, on small data: shows only that it runs.")] = False,
+    jobs: Annotated[
+        int, typer.Option(min=0, help="Processes that share the cells; 0 is one for each core, and one for --quick.")
+    ] = 0,
 ) -> None:
     """Run a paper's table again: its numbers and ours side by side, with settings, seeds, spread, time and pictures.
 
@@ -41,6 +48,7 @@ def reproduce(
     folder = out or Path("reproduced") / (name if scale == "default" else f"{name}-{scale}")
     if table.scaled:
         typer.echo(f"{scale}: {table.scaled}", err=True)
-    done = run_table(table, folder, lambda line: typer.echo(line, err=True))
+    jobs = jobs or (1 if quick else os.cpu_count() or 1)
+    done = run_table(table, folder, lambda line: typer.echo(line, err=True), jobs)
     typer.echo(as_markdown(table, [table.row(group) for group in groups(done)], done, []))
     typer.echo(f"written to {folder}: table.md, table.json and pictures")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -20,6 +19,7 @@ from sfumato.engine.slots import Kept, Opening, Slots
 from sfumato.errors import DataError, SfumatoError
 from sfumato.key import Key
 from sfumato.local.task import Task
+from sfumato.local.working_copy import working_copy
 
 if TYPE_CHECKING:
     from sfumato.objective import Objective
@@ -68,13 +68,13 @@ class Cohort:
     def __init__(self, job: Job, population: Population, plan: Plan, diagnostics: bool = False) -> None:
         self.job, self.population, self.plan, self.diagnostics = job, population, plan, diagnostics
         self._own = threading.local()
-        self._own.module = copy.deepcopy(job.module)  # what forward passes may write stays out of what is released
+        self._own.module = working_copy(job.module)
         self._threads = torch.get_num_threads()
         self._pool = ThreadPoolExecutor(plan.workers, initializer=self._start_worker) if plan.workers > 1 else None
 
     def _start_worker(self) -> None:
         torch.set_num_threads(1)
-        self._own.module = copy.deepcopy(self.job.module)
+        self._own.module = working_copy(self.job.module)
 
     def close(self) -> None:
         """Stop the workers and give the threads back."""
@@ -100,11 +100,15 @@ class Cohort:
         norms: list[float] = []
         trained: dict[int, torch.Tensor] = {}
         start = _Start(params, opening, memory or {})
+        torch.set_num_threads(
+            self._threads if self._pool is None else 1
+        )  # what waits for workers takes no core from them
         for part in self._parts(start, ids):
             trained.update(part.trained)
             rows += part.rows
             weight += part.weight
             norms.extend(part.norms)
+        torch.set_num_threads(self._threads)
         return Total(rows, weight, tuple(norms), trained)
 
     def _parts(self, start: _Start, ids: Sequence[int]) -> Iterator[Total]:

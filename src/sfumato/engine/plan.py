@@ -23,6 +23,7 @@ from sfumato.errors import BadValue
 from sfumato.key import Key
 from sfumato.local.forward import OneByOne, Stacked
 from sfumato.local.task import Task
+from sfumato.local.working_copy import working_copy
 from sfumato.update import Layout
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def check_memory(layout: Layout) -> None:
 
 class _Trial:
     def __init__(self, local: Any, module: nn.Module, layout: Layout, objective: Objective, example: Records) -> None:
-        self.module, self.layout, self.objective = module, layout, objective
+        self.module, self.layout, self.objective = working_copy(module), layout, objective
         self.local, records = local.trial() if hasattr(local, "trial") else (local, 32)
         self.clients = [made_up(example, records, client) for client in range(_MOST_CLIENTS)]
         self.params = layout.row(module).to(example.x.device)

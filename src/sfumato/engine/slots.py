@@ -83,7 +83,7 @@ class Slots:
         return rows
 
     def weighted_sum(self, messages: torch.Tensor, sizes: torch.Tensor) -> tuple[torch.Tensor, float]:
-        """The float64 sum of the weighted messages, and the sum of the weights: partial sums add."""
+        """The sum of the weighted messages, exact to float64, and the sum of the weights: partial sums add."""
         weights = self.round.aggregate.weights(sizes)
         weighted = messages if bool((weights == 1).all()) else messages.double() * weights[:, None]
         total = weighted[0].double() if len(weighted) == 1 else weighted.sum(0, dtype=torch.float64)

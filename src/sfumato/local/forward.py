@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from sfumato.errors import BadValue
 from sfumato.key import Key
+from sfumato.local.products import Products
 from sfumato.local.recordwise import MixesRecords, check_reshape, treats_records_alone
 
 Parameters = dict[str, torch.Tensor]  # name -> [clients, *shape]
@@ -56,16 +57,24 @@ class DropoutMasks:
 
 @dataclass(frozen=True)
 class Batch:
-    """The records of one step, client after client, each padded to the same number."""
+    """The records of one step, client after client, each padded to the same number.
+
+    With `products`, the gradients of large linear layers are left there, and the backward pass gives none for them.
+    """
 
     x: torch.Tensor
     counts: tuple[int, ...]
     masks: DropoutMasks
+    products: Products | None = None
 
     @property
     def width(self) -> int:
         """How many places each client has."""
         return int(self.x.shape[0]) // len(self.counts)
+
+    def linear(self, *args: Any, **kwargs: Any) -> torch.Tensor | None:
+        """`F.linear` with its weight's gradient as a product, if that is wanted and pays."""
+        return None if self.products is None else self.products.linear(len(self.counts), *args, **kwargs)
 
 
 def _stacked_linear(
@@ -107,6 +116,8 @@ class _StackedMode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func is F.linear and (fast := self.batch.linear(*args, **kwargs)) is not None:
+            return fast
         if func in _RULES:
             return _RULES[func](len(self.batch.counts), *args, **kwargs)
         if func in _DROPOUT or func in _RANDOM:
@@ -132,6 +143,8 @@ class _LoopMode(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _DROPOUT or func in _RANDOM:
             return _keyed(func, self.batch, *args, **(kwargs or {}))
+        if func is F.linear and (fast := self.batch.linear(*args, **(kwargs or {}))) is not None:
+            return fast
         if func is F.conv2d and len(args) > 1:
             args = (args[0], args[1].clone(memory_format=torch.channels_last), *args[2:])
         elif func is torch.Tensor.view and not args[0].is_contiguous():  # written for channels first
@@ -169,6 +182,8 @@ class Stacked:
         """The outputs, client after client."""
         if self.vmapped:
             return self._vmapped(parameters, batch)
+        if batch.products is not None:
+            batch.products.expect(parameters)
         try:
             with _StackedMode(parameters, batch):
                 out: torch.Tensor = functional_call(self.module, with_buffers(self.module, parameters), (batch.x,))
@@ -193,6 +208,8 @@ class OneByOne:
     def __call__(self, parameters: Parameters, batch: Batch) -> torch.Tensor:
         """The outputs for one client's records."""
         own = {name: value.view(value.shape[1:]) for name, value in parameters.items()}
+        if batch.products is not None:
+            batch.products.expect(own)
         with _LoopMode(batch):
             out: torch.Tensor = functional_call(self.module, with_buffers(self.module, own), (batch.x,))
         return out

@@ -15,6 +15,7 @@ from sfumato.errors import BadValue
 from sfumato.local.batches import Schedule, epoch_batches
 from sfumato.local.forward import Batch, DropoutMasks, Parameters
 from sfumato.local.gradients import Gradients, NormPenalty, SharpnessAware
+from sfumato.local.products import Products
 from sfumato.local.recordwise import losses_apart
 from sfumato.local.task import Task
 from sfumato.shapes import Rows
@@ -79,20 +80,26 @@ class Sgd:
         rows = starts.clone()
         velocity: list[torch.Tensor] = []
         lr = self.lr * self.lr_decay**task.round
+        whole = (
+            self.gradient is not None or bool(self.penalties) or self.momentum > 0.0
+        )  # the gradient itself is needed
         for step in range(schedule.steps):
             index, counts = schedule.at(step)
             active = len(counts)
             parameters = {
                 name: value.requires_grad_() for name, value in task.layout.split(rows[:active].detach()).items()
             }
-            leaves = list(parameters.values())
-            batch = Batch(x.index_select(0, index), counts, masks)
+            batch = Batch(x.index_select(0, index), counts, masks, None if whole else Products())
             compute = partial(_mean_gradients, task, parameters, batch, y.index_select(0, index))
+            leaves = list(parameters.values())
             gradients = compute() if self.gradient is None else self.gradient(compute, leaves)
-            anchors = list(task.layout.split(starts[:active]).values()) if self.penalties else []
-            velocity = self._step(leaves, gradients, velocity, anchors, lr)
-            if self.project is not None:
-                rows[:active] = task.params + clipped(rows[:active] - task.params, self.project)
+            with torch.no_grad():
+                if batch.products is not None:
+                    leaves, gradients = batch.products.descend(parameters, gradients, lr, self.weight_decay)
+                anchors = list(task.layout.split(starts[:active]).values()) if self.penalties else []
+                velocity = self._step(leaves, gradients, velocity, anchors, lr)
+                if self.project is not None:
+                    rows[:active] = task.params + clipped(rows[:active] - task.params, self.project)
         place = torch.from_numpy(np.argsort(schedule.order))
         rows.sub_(task.params)
         return rows if len(task.clients) == 1 else rows.index_select(0, place)
@@ -106,32 +113,35 @@ class Sgd:
         lr: float,
     ) -> list[torch.Tensor]:
         """Move the leaves, which are views of the rows, in place; give back the momentum."""
-        with torch.no_grad():
-            grads = gradients
-            if self.weight_decay:
-                torch._foreach_add_(grads, leaves, alpha=self.weight_decay)
-            for penalty in self.penalties:
-                penalty.add_to(grads, leaves, anchors)
-            if self.momentum:
-                if velocity:
-                    kept = [v[: len(g)] for v, g in zip(velocity, grads, strict=True)]
-                    torch._foreach_mul_(kept, self.momentum)
-                    torch._foreach_add_(kept, grads)
-                    grads = kept
-                velocity = list(grads)
-            for leaf, gradient in zip(leaves, grads, strict=True):
-                leaf.sub_(gradient, alpha=lr)
-            return velocity
+        grads = gradients
+        if self.weight_decay:
+            torch._foreach_add_(grads, leaves, alpha=self.weight_decay)
+        for penalty in self.penalties:
+            penalty.add_to(grads, leaves, anchors)
+        if self.momentum:
+            if velocity:
+                kept = [v[: len(g)] for v, g in zip(velocity, grads, strict=True)]
+                torch._foreach_mul_(kept, self.momentum)
+                torch._foreach_add_(kept, grads)
+                grads = kept
+            velocity = list(grads)
+        for leaf, gradient in zip(leaves, grads, strict=True):
+            leaf.sub_(gradient, alpha=lr)
+        return velocity
 
 
 def _mean_gradients(task: Task, parameters: Parameters, batch: Batch, y: torch.Tensor) -> Gradients:
-    """The gradient of each client's mean loss over its own records."""
+    """The gradient of each client's mean loss over its own records; empty where it is left as a product."""
     losses = losses_apart(task.loss, task.forward(parameters, batch), y, batch.width)
     even = min(batch.counts) == batch.width
     total = losses.sum() / batch.width if even else (losses * _weights(batch.counts).to(losses)).sum()
     leaves = list(parameters.values())
     found = torch.autograd.grad(total, leaves, allow_unused=True)
-    return [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, found, strict=True)]
+    kept = batch.products.of if batch.products is not None else {}
+    return [
+        leaf.new_zeros(0 if kept.get(name) else leaf.shape) if gradient is None else gradient
+        for (name, leaf), gradient in zip(parameters.items(), found, strict=True)
+    ]
 
 
 def _weights(counts: tuple[int, ...]) -> torch.Tensor:

@@ -34,7 +34,7 @@ EMNIST: dict[str, Any] = {
     "data": "emnist-letters", "split": SPLIT, "clients": 500, "records": 124, "held_out": 240, "curve_on": "test",
     "model": "cnn-emnist", "sample": "poisson:0.1", "clip": 0.2, "lr": 0.1, "momentum": 0.5, "lr_decay": 0.998, "epochs": 1,
     "batch_size": 32, "weight_decay": 5e-4, "rounds": 200, "delta": DELTA, "evaluate_every": 10, "gap": True,
-    "plan": ["loop", 1, 2],
+    "plan": ["loop", 1, 1],
 }  # fmt: skip
 SMALL: dict[str, Any] = {
     "records": 120, "model": "cnn-mnist", "sample": "poisson:0.05", "clip": 0.4, "rounds": 60, "evaluate_every": 15,

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +21,58 @@ from sfumato.reproduce.table import Cell, Done, Row, Table, groups
 _SECONDS_BETWEEN_WRITES = 30.0  # drawing takes a second, and some cells no longer
 
 
-def run_table(table: Table, folder: Path, tell: Callable[[str], None]) -> list[Done]:
-    """Every cell of the table; a run that was interrupted goes on with the cells that are missing."""
+def run_table(table: Table, folder: Path, tell: Callable[[str], None], jobs: int = 1) -> list[Done]:
+    """Every cell of the table; a run that was interrupted goes on with the cells that are missing.
+
+    With several `jobs`, as many processes share the cells that are missing; a cell's result depends on nothing but itself.
+    """
     make_folder(folder / "cells")
-    done: list[Done] = []
+    cells = {cell.name: cell for cell in table.cells}
+    known = {name: found for name, cell in cells.items() if (found := _known(folder, cell)) is not None}
+    missing = [cell for name, cell in cells.items() if name not in known]
     written = -_SECONDS_BETWEEN_WRITES
-    for number, cell in enumerate(table.cells, start=1):
-        path = folder / "cells" / f"{cell.name}.json"
-        known = _read(path, cell)
-        if known is None:
-            tell(f"cell {number}/{len(table.cells)}: {cell.row}, seed {cell.seed}")
-            known = _compute(cell, path)
-            tell(f"  {duration(known.seconds)}")
-        done.append(known)
-        if number == len(table.cells) or time.monotonic() - written > _SECONDS_BETWEEN_WRITES:
-            write(table, done, folder)
+    for new in _computed(missing, folder, min(jobs, len(missing)), tell):
+        known[new.cell.name] = new
+        if time.monotonic() - written > _SECONDS_BETWEEN_WRITES:
+            write(table, [known[cell.name] for cell in table.cells if cell.name in known], folder)
             written = time.monotonic()
+    done = [known[cell.name] for cell in table.cells]
+    write(table, done, folder)
     return done
+
+
+def _path(folder: Path, cell: Cell) -> Path:
+    return folder / "cells" / f"{cell.name}.json"
+
+
+def _computed(cells: Sequence[Cell], folder: Path, jobs: int, tell: Callable[[str], None]) -> Iterator[Done]:
+    """The cells' results, in the order in which they are ready."""
+    if jobs < 2:
+        for number, cell in enumerate(cells, start=1):
+            tell(f"cell {number}/{len(cells)}: {cell.row}, seed {cell.seed}")
+            yield (done := _compute(cell, _path(folder, cell)))
+            tell(f"  {duration(done.seconds)}")
+        return
+    threads = max(1, (os.cpu_count() or 1) // jobs)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, context, initializer=_start_job, initargs=(threads,)) as pool:
+        try:
+            ready = as_completed([pool.submit(_compute, cell, _path(folder, cell)) for cell in cells])
+            for number, done in enumerate((future.result() for future in ready), start=1):
+                tell(f"{number}/{len(cells)}: {done.cell.row}, seed {done.cell.seed}: {duration(done.seconds)}")
+                yield done
+        except BaseException:  # do not wait for what was begun: its cells are computed again
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
+
+
+def _start_job(threads: int) -> None:
+    import torch
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its jobs
+    torch.set_num_threads(threads)
 
 
 def _compute(cell: Cell, path: Path) -> Done:
@@ -43,6 +82,18 @@ def _compute(cell: Cell, path: Path) -> Done:
     kept = {"row": cell.row, "settings": dict(cell.settings), "seed": cell.seed, "seconds": seconds, "result": result}
     write_atomically(path, json.dumps(kept, indent=1) + "\n")
     return Done(cell, result, seconds)
+
+
+def _known(folder: Path, cell: Cell) -> Done | None:
+    """The cell, if this table or another one beside it has computed it."""
+    own = _path(folder, cell)
+    if (found := _read(own, cell)) is not None:
+        return found
+    for other in sorted(folder.parent.glob(f"*/cells/*-{cell.digest}.json")):
+        if other != own and (found := _read(other, cell)) is not None:
+            write_atomically(own, other.read_text())
+            return found
+    return None
 
 
 def _read(path: Path, cell: Cell) -> Done | None:

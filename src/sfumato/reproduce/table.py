@@ -31,11 +31,15 @@ class Cell:
     paper: Mapping[str, Any] = field(default_factory=dict)  # what the paper prints in this row
 
     @property
-    def name(self) -> str:
-        """The name of its file: of the same settings, seed, function and version, or another."""
+    def digest(self) -> str:
+        """The same for the same settings, seed, function and version, whatever table it stands in."""
         facts = [dict(self.settings), self.seed, f"{self.compute.__module__}.{self.compute.__qualname__}", __version__]
-        digest = hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=6).hexdigest()
-        return f"{re.sub('[^a-z0-9]+', '-', self.row.lower()).strip('-')}-seed-{self.seed}-{digest}"
+        return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=6).hexdigest()
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return f"{re.sub('[^a-z0-9]+', '-', self.row.lower()).strip('-')}-seed-{self.seed}-{self.digest}"
 
 
 @dataclass(frozen=True)

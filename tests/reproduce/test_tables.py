@@ -66,6 +66,24 @@ def test_cells_are_kept_and_a_table_goes_on(tmp_path: Path) -> None:
     assert sum("cell" in line for line in said) == 2
 
 
+def test_several_processes_share_the_cells(tmp_path: Path) -> None:
+    said: list[str] = []
+    together = run_table(table(2, 3), tmp_path / "together", said.append, jobs=2)
+    alone = run_table(table(2, 3), tmp_path / "alone", lambda line: None)
+    assert [(one.cell, one.result) for one in together] == [(one.cell, one.result) for one in alone]
+    assert [line.split(":")[0] for line in said] == ["1/4", "2/4", "3/4", "4/4"]
+
+
+def test_tables_that_lie_beside_each_other_share_their_cells(tmp_path: Path) -> None:
+    CALLS.clear()
+    first = run_table(table(2), tmp_path / "one", lambda line: None)
+    cells = tuple(replace(cell, row=f"the same, {cell.row}") for cell in table(2, 3).cells)
+    second = run_table(replace(table(2, 3), cells=cells), tmp_path / "two", lambda line: None)
+    assert CALLS == [(2, 0), (2, 1), (3, 0), (3, 1)]
+    assert [one.result for one in second[:2]] == [one.result for one in first]
+    assert len(list((tmp_path / "two" / "cells").iterdir())) == 4
+
+
 def test_another_setting_seed_or_function_is_another_cell() -> None:
     cell = table(2).cells[0]
     others = [
