@@ -68,11 +68,6 @@ def cnn_mnist() -> nn.Module:
     return nn.Sequential(*first, *second, nn.Flatten(), nn.Linear(800, 128), nn.ReLU(), nn.Linear(128, 10))
 
 
-def cross_entropy(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """One number per record."""
-    return F.cross_entropy(outputs, y, reduction="none")
-
-
 def plain(module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> Step:
     """A step of SGD without privacy."""
     parameters = list(module.parameters())
@@ -90,10 +85,11 @@ def private(module: nn.Module, clients: Clients, keyed: bool = False) -> Step:
     """Our step, for each client in turn: clipped sum, noise, update of its own row."""
     from sfumato.key import Key
     from sfumato.local.per_record import ClippedSum
+    from sfumato.objective import classification
     from sfumato.update import Layout
 
     layout = Layout.of(module)
-    clipped = ClippedSum(module, layout, cross_entropy, 1.0)
+    clipped = ClippedSum(module, layout, classification(62).loss, 1.0)
     rows = [layout.row(module) for _ in clients]
     generator, key = torch.Generator(), Key.from_seed(0)
 

@@ -154,8 +154,8 @@ class DpSgd:
             own = key.child("step", number=step)
             drawn = torch.from_numpy(self.batch.draw(records.count, own.child("batch")))
             total = clipped(row, records.x[drawn], records.y[drawn], own.child("dropout"))
-            noise = own.child("noise").normal(len(row)) * (self.noise_multiplier * self.clip)
-            gradient = ((total.double() + noise) / self.divisor).float()
+            noisy = own.child("noise").normal(len(row)).mul_(self.noise_multiplier * self.clip).add_(total.double())
+            gradient = noisy.div_(self.divisor).float()
             if self.weight_decay:
                 gradient = gradient + self.weight_decay * row
             if self.proximal:

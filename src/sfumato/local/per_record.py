@@ -31,6 +31,7 @@ from sfumato.local.per_record_passes import (
     vectorised,
     views,
 )
+from sfumato.local.working_copy import working_copy
 from sfumato.update import Layout
 
 _SHRINK = 1.0 + 2.0**-20
@@ -94,7 +95,7 @@ class ClippedSum:
                     f"layer {name!r} has a forward of its own, which a copy would share. Write it as a class."
                 )
         refuse_batch_statistics(self.module)
-        object.__setattr__(self, "module", copy.deepcopy(self.module))
+        object.__setattr__(self, "module", working_copy(self.module))
 
     def __call__(self, row: Tensor, x: Tensor, y: Tensor, key: Key | None = None) -> Tensor:
         """The clipped sum at the parameters `row`; zeros for no records. Only dropout needs the key."""
