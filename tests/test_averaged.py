@@ -15,7 +15,8 @@ from sfumato.errors import BadValue
 from sfumato.optimizer import reported
 from sfumato.prepare import prepare
 from sfumato.request import DataRequest, Request
-from sfumato.run import Run, load
+from sfumato.run import Run
+from sfumato.run_folder import load
 from sfumato.update import Layout
 from tests.helpers import dp_round, linear, made_up_population
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from sfumato.personal import HelperBlend as HelperBlend
     from sfumato.round import Round as Round
     from sfumato.round import Unproven as Unproven
-    from sfumato.run import load as load
+    from sfumato.run_folder import load as load
     from sfumato.sample import Everyone as Everyone
     from sfumato.sample import FixedSize as FixedSize
     from sfumato.sample import Poisson as Poisson
@@ -89,7 +89,7 @@ _HOMES = {
     "optimizer": "Adam Averaged Momentum GradientDescent",
     "personal": "HelperBlend",
     "round": "Round Unproven",
-    "run": "load",
+    "run_folder": "load",
     "sample": "Everyone FixedSize Poisson",
     "shares": "NoiseShare SecureSum",
     "smoothing": "LaplacianSmoothing",

@@ -51,10 +51,10 @@ def noise_and_clip(round: Round) -> tuple[float | None, float | None]:
 
 
 def _noise(round: Round) -> tuple[str, int] | None:
-    """Slot and place of the piece that adds it: local training where it hides records, else the server's, else the clients'."""
+    """Slot and place of the piece that pays: local training where it hides records, else the first, clients before server."""
     if round.unit is Unit.RECORD and hasattr(round.local, "with_noise"):
         return "local", 0
-    for slot in ("server", "client"):
+    for slot in ("client", "server"):
         for place, piece in enumerate(getattr(round, slot)):
             if hasattr(getattr(piece, "law", None), "noise_multiplier"):
                 return slot, place

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from sfumato.data.population import Population, Records
-from sfumato.engine.simulate import Progress
+from sfumato.engine.simulation import Progress
 from sfumato.objective import Objective, evaluate
 
 MOST_CLIENTS = 1000

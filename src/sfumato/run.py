@@ -1,51 +1,34 @@
-"""From a request to a run folder, and from a run folder to a model: what the command line does, for Python too."""
+"""From a request to a run in its folder: what the command line does, for Python too."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import platform
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from contextlib import nullcontext
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import nn
 
 from sfumato.account import accountant
 from sfumato.account.event import NonPrivate, Unit
 from sfumato.calibration import noise_and_clip
-from sfumato.engine.checkpoint import Checkpoint, make_folder, write_atomically
-from sfumato.engine.simulate import Progress, Simulation, simulate
-from sfumato.errors import BadValue, BudgetExceeded, DataError
+from sfumato.engine.checkpoint import Checkpoint, write_atomically
+from sfumato.engine.simulate import simulate
+from sfumato.engine.simulation import Progress, Simulation
+from sfumato.errors import BudgetExceeded
 from sfumato.guarantee import Guarantee
 from sfumato.objective import evaluate
 from sfumato.personal_scores import PersonalScores
-from sfumato.prepare import Prepared, model_of
-from sfumato.request import Request
+from sfumato.prepare import Prepared
+from sfumato.run_folder import SCHEMA, Line, Lock, new_folder, read_lines, write_diagnostics
 from sfumato.version import __version__
-
-SCHEMA = 1
-
-
-@dataclass(frozen=True)
-class Line:
-    """One line of metrics.jsonl: released values only."""
-
-    round: int
-    epsilon: float | None
-    accuracy: float | None
-    metrics: dict[str, float | None]
-
-    def to_json(self) -> str:
-        """As it is written."""
-        return json.dumps(asdict(self))
 
 
 class Run:
@@ -55,30 +38,41 @@ class Run:
         request = prepared.request
         self.prepared, self.folder = prepared, folder
         self.delta = request.chosen_delta
-        with nullcontext() if resume else _new(folder):
+        with nullcontext() if resume else new_folder(folder):
             if not resume:  # before all else, so that a run can be resumed wherever it is killed
                 write_atomically(folder / "run.toml", request.to_toml())
-            self.simulation: Simulation = simulate(
-                prepared.round,
-                prepared.population,
-                prepared.module,
-                prepared.objective,
-                rounds=request.rounds,
-                seed=request.seed,
-                folder=folder,
-                resume=resume,
-                budget=None if request.epsilon is None else (request.epsilon, self.delta),
-                device=request.device,
-                diagnostics=request.diagnostics,
-                description=request.to_toml(),
-                shared_ledger=request.ledger or None,
-                force_ledger=request.force_ledger,
-            )
-        self.lines = _read_lines(folder, self.simulation.start.round) if resume else []
+            self._lock = Lock(folder)
+            try:
+                self.simulation = self._simulation(resume)
+            except BaseException:
+                self._lock.release()
+                raise
+        if self.simulation.start.round < request.rounds:  # what an earlier end wrote is about to be untrue
+            (folder / "run.json").unlink(missing_ok=True)
+        self.lines = read_lines(folder, self.simulation.start.round) if resume else []
         self._epsilons = self._epsilon_table()
         self._scores = PersonalScores(prepared.population, prepared.objective)
         self.seconds = 0.0  # of this process: how long each round took tells of its cohort, and is not written down
         write_atomically(folder / "run.toml", request.to_toml(self.resolved()))
+
+    def _simulation(self, resume: bool) -> Simulation:
+        prepared, request = self.prepared, self.prepared.request
+        return simulate(
+            prepared.round,
+            prepared.population,
+            prepared.module,
+            prepared.objective,
+            rounds=request.rounds,
+            seed=request.seed,
+            folder=self.folder,
+            resume=resume,
+            budget=None if request.epsilon is None else (request.epsilon, self.delta),
+            device=request.device,
+            diagnostics=request.diagnostics,
+            description=request.to_toml(),
+            shared_ledger=request.ledger or None,
+            force_ledger=request.force_ledger,
+        )
 
     def resolved(self) -> dict[str, Any]:
         """What was computed from the request."""
@@ -146,12 +140,10 @@ class Run:
         line = Line(progress.round, epsilon, metrics.get(self.prepared.objective.primary), metrics)
         self.seconds += progress.seconds
         self.lines.append(line)
-        with (self.folder / "metrics.jsonl").open("a") as file:
-            file.write(line.to_json() + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        line.append(self.folder)
         if progress.diagnostics is not None:
-            _write_diagnostics(self.folder, progress, self._personal(progress) if due else {})
+            personal = self._personal(progress) if due else {}
+            write_diagnostics(self.folder, {"round": progress.round, **progress.diagnostics, **personal})
         return line
 
     def _measured(self, module: nn.Module) -> dict[str, float | None]:
@@ -184,8 +176,9 @@ class Run:
         write_atomically(self.folder / "run.json", json.dumps(summary, indent=2) + "\n")
 
     def close(self) -> None:
-        """Let go of the ledgers; what they hold is on disk."""
+        """Let go of the ledgers and of the folder; what they hold is on disk."""
         self.simulation.spending.close()
+        self._lock.release()
 
     def summary(self, rounds: int, stopped: str, metrics: dict[str, float | None]) -> dict[str, Any]:
         """run.json."""
@@ -230,78 +223,3 @@ class Run:
             },
             "threads": torch.get_num_threads(),
         }
-
-
-@contextmanager
-def _new(folder: Path) -> Iterator[None]:
-    """A new run gets a folder of its own, and a run that is refused leaves none behind."""
-    make_folder(folder.parent)
-    try:
-        folder.mkdir()
-        made = True
-    except FileExistsError:
-        made = False
-    if not made and (not folder.is_dir() or any(folder.iterdir())):
-        raise BadValue(f"{folder} is there already, and is never overwritten. Give another folder, or resume the run.")
-    try:
-        yield
-    except Exception:  # after Ctrl-C it stays, and the run can be resumed
-        if made:  # by nobody else
-            shutil.rmtree(folder)
-        else:
-            (folder / "run.toml").unlink(missing_ok=True)
-        raise
-
-
-def _read_lines(folder: Path, round: int) -> list[Line]:
-    """The whole lines of metrics.jsonl up to the checkpoint's round; a torn last line is dropped from the file."""
-    path = folder / "metrics.jsonl"
-    if not path.exists():
-        return []
-    lines = []
-    for text in path.read_text().splitlines():
-        try:
-            line = Line(**json.loads(text))
-        except (json.JSONDecodeError, TypeError):
-            break
-        if line.round > round:
-            break
-        lines.append(line)
-    write_atomically(path, "".join(line.to_json() + "\n" for line in lines))
-    return lines
-
-
-def _write_diagnostics(folder: Path, progress: Progress, personal: dict[str, Any]) -> None:
-    private = folder / "diagnostics-not-private"
-    private.mkdir(mode=0o700, exist_ok=True)
-    with (private / "rounds.jsonl").open("a") as file:
-        file.write(json.dumps({"round": progress.round, **(progress.diagnostics or {}), **personal}) + "\n")
-
-
-def load(folder: str | Path) -> nn.Module:
-    """The model of a run, as an ordinary module; `module.guarantee` is what was proven, `module.run` is run.json."""
-    folder = Path(folder)
-    summary = read_summary(folder)
-    module = model_of(Request.from_toml(folder / "run.toml"), tuple(summary["input_shape"]), summary["outputs"])
-    try:
-        module.load_state_dict(load_file(folder / "params.safetensors"))
-    except Exception as error:
-        raise DataError(f"{folder}/params.safetensors does not fit the model of the run: {error}") from error
-    module.guarantee = summary["guarantee"]
-    module.run = summary  # type: ignore[assignment]
-    return module.eval()
-
-
-def read_summary(folder: Path) -> dict[str, Any]:
-    """run.json of a finished run."""
-    path = folder / "run.json"
-    if not path.exists():
-        hint = f" It was not finished: sfumato train --resume {folder}" if (folder / "run.toml").exists() else ""
-        raise DataError(f"{folder} holds no finished run.{hint}")
-    try:
-        found: dict[str, Any] = json.loads(path.read_text())
-    except ValueError:
-        raise DataError(f"{path} is not JSON, so the run cannot be read. Restore the file, or train again.") from None
-    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-        raise DataError(f"{path} was written by another version of Sfumato ; its schema is not {SCHEMA}.")
-    return found

@@ -93,7 +93,9 @@ def read_all(master: int) -> str:
     return content.decode()
 
 
-def test_ctrl_c_gives_130_and_resume_finishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_gives_130_and_resume_finishes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = [
         "--rounds",
         "100",
@@ -117,13 +119,15 @@ def test_ctrl_c_gives_130_and_resume_finishes(tmp_path: Path, monkeypatch: pytes
     metrics, deadline = tmp_path / "run" / "metrics.jsonl", time.monotonic() + 120
     while not (metrics.exists() and metrics.read_text().count("\n") >= 3) and time.monotonic() < deadline:
         time.sleep(0.005)
+    monkeypatch.chdir(tmp_path)
+    assert run(["train", "--resume", "run"]) == 2
+    assert "another process is training the run in run" in capsys.readouterr().err
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, ""), err
     assert err.endswith("interrupted; go on with: sfumato train --resume run\n") and "Traceback" not in err
     done = metrics.read_text().count("\n")
     assert 3 <= done < 100 and not (tmp_path / "run" / "run.json").exists()
-    monkeypatch.chdir(tmp_path)
     assert run(["train", "--resume", "run", "--quiet"]) == 0
     rounds = [json.loads(line)["round"] for line in metrics.read_text().splitlines()]
     assert rounds == list(range(1, 101))

@@ -173,6 +173,17 @@ def test_a_budget_stops_the_run_with_status_3(sfumato: Command) -> None:
     assert len(lines("run")) == found["rounds"]
 
 
+def test_a_run_that_goes_on_has_no_old_summary(sfumato: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sfumato("train", *BUDGET, "--epsilon", "0.4", "--out", "run").status == 3
+
+    def killed(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sfumato.run.Run.finish", killed)
+    assert sfumato("train", "--resume", "run").status == 130
+    assert not (Path("run") / "run.json").exists()
+
+
 def test_a_budget_too_small_for_one_round(sfumato: Command) -> None:
     status, _, err = sfumato("train", *BUDGET, "--epsilon", "0.01", "--out", "run")
     assert status == 3 and "round 1 would" in err

@@ -16,7 +16,7 @@ BUDGET = 4.0
 WORDS = ["--rounds", str(ROUNDS), "--epsilon", str(BUDGET), "--clients", "40", "--epochs", "1", "--quiet"]
 WORDS += ["--server-optimizer", "adam", "--sample", "poisson:0.25", "--clip", "1"]
 RESERVE, SETTLE = "sfumato.account.ledger:Ledger.reserve", "sfumato.account.ledger:Ledger.settle"
-CHECKPOINT, LINE = "sfumato.engine.simulate:Checkpoint.write", "sfumato.run:Line.to_json"
+CHECKPOINT, LINE = "sfumato.engine.simulation:Checkpoint.write", "sfumato.run_folder:Line.to_json"
 COMPUTE, RENAME = "sfumato.engine.slots:Slots.release", "os:replace"
 
 

@@ -395,7 +395,7 @@ def test_the_adapted_norm_survives_a_resume(tmp_path: Any) -> None:
     ids=["smoothing", "sharpness", "adaptive sharpness", "penalty", "top-k", "mask", "previous"],
 )
 def test_neutral_values_give_dp_fedavg(changed: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sfumato.engine.simulate._digest", lambda *facts: "one name, so that both draw the same noise")
+    monkeypatch.setattr("sfumato.engine.simulate.digest", lambda *facts: "one name, so that both draw the same noise")
     plain, found = train(dp_round()).params, train(dp_round(**changed)).params
     assert float((found - plain).norm() / plain.norm()) < 1e-6
 

@@ -19,7 +19,7 @@ def evaluate(
     from sfumato.objective import evaluate as measure
     from sfumato.prepare import prepare
     from sfumato.request import Request
-    from sfumato.run import load, read_summary
+    from sfumato.run_folder import load, read_summary
 
     summary = read_summary(run)
     prepared = prepare(Request.from_toml(run / "run.toml"))

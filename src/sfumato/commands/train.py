@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -108,13 +109,12 @@ def _train(recipe: str | None, **given: Any) -> None:
 
     prepared, stopped = prepare(request), None
     try:
-        run = Run(prepared, folder, resume=resume is not None)
-        try:
-            follow(run, quiet=quiet or as_json)
-        except BudgetExceeded as error:
-            stopped = error
-        _finish(run, quiet, as_json)
-        run.close()
+        with closing(Run(prepared, folder, resume=resume is not None)) as run:
+            try:
+                follow(run, quiet=quiet or as_json)
+            except BudgetExceeded as error:
+                stopped = error
+            _finish(run, quiet, as_json)
     except KeyboardInterrupt:
         typer.echo(f"interrupted; go on with: sfumato train --resume {folder}", err=True)
         raise typer.Exit(130) from None

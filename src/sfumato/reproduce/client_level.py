@@ -19,7 +19,8 @@ from sfumato.data.load import build_population, load
 from sfumato.data.population import PublicData, Records
 from sfumato.data.sets import Dataset
 from sfumato.engine.plan import Plan
-from sfumato.engine.simulate import Progress, simulate
+from sfumato.engine.simulate import simulate
+from sfumato.engine.simulation import Progress
 from sfumato.key import Key
 from sfumato.models import build
 from sfumato.objective import Objective, classification, evaluate, next_character

@@ -1,0 +1,208 @@
+"""A run that is ready to start, and what is known after each of its rounds.
+
+Each round goes in the order of the ledger: reserve, compute, checkpoint, settle, show. With a folder, a run that was
+killed at any moment goes on to the same result, within the same budget.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from sfumato.account import accountant
+from sfumato.account.event import Event, Nothing, Repeated, Unit
+from sfumato.account.individual import for_client
+from sfumato.account.ledger import Ledger
+from sfumato.data.population import Population
+from sfumato.derive import Derivation
+from sfumato.engine.checkpoint import Checkpoint
+from sfumato.engine.cohort import Cohort, Job, Memory, Total
+from sfumato.engine.slots import Opening
+from sfumato.engine.spending import Spending
+from sfumato.errors import BadValue, DataError
+from sfumato.guarantee import Guarantee, guarantee
+from sfumato.key import Key
+from sfumato.optimizer import reported
+from sfumato.round import Unproven
+
+WORLD = "everyone who sees the model"
+SERVER = "the server"
+_NOT_DURABLE = "the ledger is in memory: what was spent is forgotten when this process ends"
+_SEEDED = "simulation: holds for whoever does not know the seed"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What is known after a round: released values only, but for `diagnostics`, which are not private.
+
+    `params` are those that the optimizer reports: the average, if it averages its iterates.
+    """
+
+    round: int
+    rounds: int
+    params: torch.Tensor
+    seconds: float
+    derivation: Derivation
+    run: Simulation
+    diagnostics: dict[str, object] | None = None
+    memory: Memory = field(default_factory=dict, repr=False)
+
+    @property
+    def module(self) -> nn.Module:
+        """An ordinary module with the parameters of this round."""
+        return self._with(self.params)
+
+    def personal_module(self, client: int) -> nn.Module:
+        """A client's own model, which never leaves it; the global one if it keeps none."""
+        return self._with(self.memory.get(client, self.params))
+
+    def _with(self, row: torch.Tensor) -> nn.Module:
+        module = copy.deepcopy(self.run.job.module).cpu()
+        self.run.job.slots.layout.write(row.cpu(), module)
+        return module
+
+    def epsilon(self, delta: float) -> float | None:
+        """What has been spent against everyone who sees the model; None where nothing is proven."""
+        return self.run.guarantee(delta).epsilon
+
+    def guarantee(
+        self, delta: float, unit: Unit | None = None, server: bool = False, client: int | None = None
+    ) -> Guarantee:
+        """What has been spent, as a sentence; on the records of one client, if one is named."""
+        return self.run.guarantee(delta, unit, server, client)
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A run that is ready to start: everything that could be refused has been checked."""
+
+    job: Job
+    derivation: Derivation
+    population: Population
+    spending: Spending
+    rounds: int
+    root: Key
+    folder: Path | None
+    start: Checkpoint
+    diagnostics: bool
+    data: str  # names the data in the key: other data, other noise
+    begun: list[bool] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def ledger(self) -> Ledger:
+        """The run's own ledger."""
+        return self.spending.own
+
+    def guarantee(
+        self, delta: float, unit: Unit | None = None, server: bool = False, client: int | None = None
+    ) -> Guarantee:
+        """What the ledger says was spent on `unit`, against everyone who sees the model or against the server.
+
+        Without `client` it holds for all of them; with one, for that client alone, where clients have settings of their own.
+        """
+        unit = unit or self.derivation.primary.unit
+        if client is not None and not 0 <= client < self.population.size:
+            raise BadValue(f"client={client}: the population has clients 0 to {self.population.size - 1}.")
+        proof = self.derivation.units.get(unit)
+        view = SERVER if server else WORLD
+        if (claim := self.unproven(delta)) is not None:
+            said = (
+                f"; {claim['paper']} claims epsilon {claim['claimed_epsilon']:.4g}" if claim["claimed_epsilon"] else ""
+            )
+            why = f"its privacy could not be proven{said}; what fails: {claim['step'].removeprefix('not proven: ')}"
+            return Guarantee(None, delta, unit, self.derivation.primary.relation, view, "", "", (), why)
+        if proof is None:
+            refusal = self.derivation.refused.get(unit)
+            why = refusal.reason if refusal else getattr(self.derivation.primary.world, "reason", "")
+            return Guarantee(None, delta, unit, self.derivation.primary.relation, view, "", "", (), why)
+        spent = self.ledger.spent(unit)
+        if spent is None and self.ledger.count:
+            why = f"the ledger holds rounds for which nothing is proven for one {unit}"
+            return Guarantee(None, delta, unit, proof.relation, view, "", "", (), why)
+        event: Event | None = Nothing() if spent is None else spent.server if server else spent.world
+        relation = proof.relation if spent is None else spent.relation
+        seeded = self.spending.seeded or self.ledger.seeded
+        extra = (*((_SEEDED,) if seeded else ()), *(() if self.ledger.durable else (_NOT_DURABLE,)))
+        found = guarantee(
+            event if event is None or client is None else for_client(event, client),
+            delta,
+            unit=unit,
+            relation=relation,
+            view=view,
+            assumptions=(*proof.assumptions, *extra),
+        )
+        return found if client is None else replace(found, client=client)
+
+    def unproven(self, delta: float) -> dict[str, Any] | None:
+        """What a paper claims for a round that could not be proven, and the step that fails; None for any other round."""
+        round = self.job.slots.round
+        if not round.unproven:
+            return None
+        claim = round.unproven if isinstance(round.unproven, Unproven) else Unproven()
+        claimed = None
+        if claim.claimed is not None and self.ledger.count:
+            claimed = accountant("auto").epsilon(Repeated(claim.claimed, self.ledger.count), delta)
+        failed = (step.states for step in self.derivation.primary.steps if step.states.startswith("not proven"))
+        return {"claimed_epsilon": claimed, "paper": claim.paper, "step": claim.step or next(failed, "")}
+
+    def __iter__(self) -> Iterator[Progress]:
+        if self.begun:
+            raise BadValue(
+                "this run has begun already, and its noise is drawn once only. Call simulate again for another run."
+            )
+        self.begun.append(True)
+        cohort = Cohort(self.job, self.population, self.start.plan, self.diagnostics)
+        try:
+            yield from self._rounds(cohort)
+        finally:
+            cohort.close()
+
+    def _rounds(self, cohort: Cohort) -> Iterator[Progress]:
+        now = self.start
+        affordable = self.spending.affords(self.rounds - now.round)
+        for number in range(now.round, self.rounds):
+            started = time.perf_counter()
+            key = self._key(now.attempt)
+            name = key.child("round", number=number).digest
+            if not affordable:
+                self.spending.check(number, name)
+            reservations = self.spending.reserve(number, now.attempt, name)
+            ids = self.job.slots.round.sample.draw(self.population.size, key.child("cohort", round=number))
+            opening = cohort.open(now.params, number, key, now.kept)
+            total = cohort.total(now.params, ids.tolist(), opening, now.memory)
+            now = self._serve(now, total, opening)
+            if self.folder is not None:
+                now.write(self.folder)
+            self.spending.settle(reservations)
+            seconds = time.perf_counter() - started
+            notes = {"cohort": len(ids), "norms": total.norms} if self.diagnostics else None
+            shown = self.reported(now)
+            yield Progress(now.round, self.rounds, shown, seconds, self.derivation, self, notes, now.memory)
+
+    def reported(self, at: Checkpoint) -> torch.Tensor:
+        """The parameters to show and to keep, where training goes on from the checkpoint's own."""
+        return reported(self.job.slots.round.optimizer, at.params, at.state)
+
+    def _key(self, attempt: int) -> Key:
+        return self.root.child("run", description=self.start.description, attempt=attempt, data=self.data)
+
+    def _serve(self, now: Checkpoint, total: Total, opening: Opening) -> Checkpoint:
+        """The server's half: divide, noise, process, step."""
+        value, kept = self.job.slots.release(total.rows, total.weight, opening)
+        number = opening.number
+        params, state = self.job.slots.round.optimizer.step(now.params, now.state, value)
+        if not bool(params.isfinite().all()):
+            raise DataError(
+                f"round {number + 1}: the parameters are no longer finite. Lower the learning rates; without a Clip, one client's "
+                "broken row is enough."
+            )
+        personal = self.job.slots.round.personal
+        own = {client: personal.keep(now.params + row, params, client) for client, row in total.trained.items()}
+        return replace(now, round=number + 1, params=params, state=state, memory={**now.memory, **own}, kept=kept)

@@ -1,0 +1,145 @@
+"""The files of a run folder: how they are begun, read and gone on with."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+from torch import nn
+
+from sfumato.engine.checkpoint import make_folder, write_atomically
+from sfumato.errors import BadValue, DataError
+from sfumato.prepare import model_of
+from sfumato.request import Request
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of metrics.jsonl: released values only."""
+
+    round: int
+    epsilon: float | None
+    accuracy: float | None
+    metrics: dict[str, float | None]
+
+    def to_json(self) -> str:
+        """As it is written."""
+        return json.dumps(asdict(self))
+
+    def append(self, folder: Path) -> None:
+        """Write it to the end of metrics.jsonl, and wait until it is on disk."""
+        with (folder / "metrics.jsonl").open("a") as file:
+            file.write(self.to_json() + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[None]:
+    """A new run gets a folder of its own, and a run that is refused leaves none behind."""
+    make_folder(folder.parent)
+    try:
+        folder.mkdir()
+        made = True
+    except FileExistsError:
+        made = False
+    if not made and (not folder.is_dir() or any(folder.iterdir())):
+        raise BadValue(f"{folder} is there already, and is never overwritten. Give another folder, or resume the run.")
+    try:
+        yield
+    except Exception:  # after Ctrl-C it stays, and the run can be resumed
+        if made:  # by nobody else
+            shutil.rmtree(folder)
+        else:
+            (folder / "run.toml").unlink(missing_ok=True)
+        raise
+
+
+class Lock:
+    """Holds a folder for this process: two that went on with one run would write its files in turns.
+
+    The system lets go of it when the process ends, however it ends. On a system without such locks it does nothing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file: int | None = None
+        try:
+            import fcntl
+        except ImportError:  # Windows
+            return
+        self._file = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.release()
+            raise BadValue(f"another process is training the run in {folder}. Wait for it, or stop it first.") from None
+
+    def release(self) -> None:
+        """Let others go on with the run."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def read_lines(folder: Path, round: int) -> list[Line]:
+    """The whole lines of metrics.jsonl up to the checkpoint's round; a torn last line is dropped from the file."""
+    path = folder / "metrics.jsonl"
+    if not path.exists():
+        return []
+    lines = []
+    for text in path.read_text().splitlines():
+        try:
+            line = Line(**json.loads(text))
+        except (json.JSONDecodeError, TypeError):
+            break
+        if line.round > round:
+            break
+        lines.append(line)
+    write_atomically(path, "".join(line.to_json() + "\n" for line in lines))
+    return lines
+
+
+def write_diagnostics(folder: Path, facts: dict[str, Any]) -> None:
+    """A line of what is not private, in a folder that says so."""
+    private = folder / "diagnostics-not-private"
+    private.mkdir(mode=0o700, exist_ok=True)
+    with (private / "rounds.jsonl").open("a") as file:
+        file.write(json.dumps(facts) + "\n")
+
+
+def load(folder: str | Path) -> nn.Module:
+    """The model of a run, as an ordinary module; `module.guarantee` is what was proven, `module.run` is run.json."""
+    folder = Path(folder)
+    summary = read_summary(folder)
+    module = model_of(Request.from_toml(folder / "run.toml"), tuple(summary["input_shape"]), summary["outputs"])
+    try:
+        module.load_state_dict(load_file(folder / "params.safetensors"))
+    except Exception as error:
+        raise DataError(f"{folder}/params.safetensors does not fit the model of the run: {error}") from error
+    module.guarantee = summary["guarantee"]
+    module.run = summary  # type: ignore[assignment]
+    return module.eval()
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """run.json of a finished run."""
+    path = folder / "run.json"
+    if not path.exists():
+        hint = f" It was not finished: sfumato train --resume {folder}" if (folder / "run.toml").exists() else ""
+        raise DataError(f"{folder} holds no finished run.{hint}")
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
+    except ValueError:
+        raise DataError(f"{path} is not JSON, so the run cannot be read. Restore the file, or train again.") from None
+    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+        raise DataError(f"{path} was written by another version of Sfumato ; its schema is not {SCHEMA}.")
+    return found
