@@ -287,7 +287,10 @@ def test_sharpness_is_two_explicit_gradients(adaptive: bool) -> None:
     def loss() -> torch.Tensor:
         return sum(((w.sum(-1) - target) ** 3).sum() for w in weights)  # type: ignore[return-value]
 
-    found = SharpnessAware(0.4, adaptive)(lambda: list(torch.autograd.grad(loss(), weights)), weights)
+    before = [w.detach().clone() for w in weights]
+    with SharpnessAware(0.4, adaptive).perturbed([g.clone() for g in torch.autograd.grad(loss(), weights)], weights):
+        found = list(torch.autograd.grad(loss(), weights))
+    assert all(torch.equal(w, b) for w, b in zip(weights, before, strict=True))
     for client in range(2):
         own = [w[client].detach().clone().requires_grad_() for w in weights]
         first = torch.autograd.grad(sum(((w.sum(-1) - target) ** 3).sum() for w in own), own)  # type: ignore[arg-type]

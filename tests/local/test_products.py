@@ -10,11 +10,24 @@ from torch.nn import functional as F
 from sfumato import Key, Records, Sgd, classification
 from sfumato.engine.plan import Plan
 from sfumato.local import products
+from sfumato.local.gradients import SharpnessAware
 from sfumato.local.task import Task
 from sfumato.local.working_copy import working_copy
 from sfumato.update import Layout
 
 ROWS = 12
+
+
+class Sum(nn.Module):
+    """Two parameters with one gradient, which autograd gives as one tensor, and one that it gives as an expanded number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.three = (nn.Parameter(torch.full((3,), float(n))) for n in range(1, 4))
+        self.last = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(x) + (self.one + self.two)[None] + self.three.sum()
 
 
 class Twice(nn.Module):
@@ -46,13 +59,18 @@ def trained(module: nn.Module, local: Sgd, plan: Plan, sizes: tuple[int, ...]) -
     return local.train(Task(plan.forward(module), layout, classification(3).loss, params, starts, clients, keys, 0))
 
 
+@pytest.mark.parametrize("sharpness", [None, SharpnessAware(0.3)])
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
 @pytest.mark.parametrize(("plan", "sizes"), [(Plan(), (ROWS,)), (Plan("stacked", 3), (ROWS, 5, 1))])
 def test_a_step_along_products_is_the_step_along_gradients(
-    plan: Plan, sizes: tuple[int, ...], weight_decay: float, monkeypatch: pytest.MonkeyPatch
+    plan: Plan,
+    sizes: tuple[int, ...],
+    weight_decay: float,
+    sharpness: SharpnessAware | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     module = seeded(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3, bias=False)))
-    local = Sgd(lr=0.3, epochs=2, batch_size=4, weight_decay=weight_decay)
+    local = Sgd(lr=0.3, epochs=2, batch_size=4, weight_decay=weight_decay, gradient=sharpness)
     written_out = trained(module, local, plan, sizes)
     used: list[str] = []
     real = products.Products.descend
@@ -77,6 +95,20 @@ def test_a_weight_that_is_used_in_several_ways_gets_all_of_its_gradient(
     written_out = trained(module, local, Plan(), (ROWS,))
     monkeypatch.setattr(products, "_LARGE", 1)
     assert torch.allclose(trained(module, local, Plan(), (ROWS,)), written_out, atol=1e-6)
+
+
+@pytest.mark.parametrize("local", [{"weight_decay": 0.2}, {"momentum": 0.9}, {"weight_decay": 0.2, "momentum": 0.9}])
+def test_parameters_with_one_gradient_are_stepped_one_by_one(local: dict[str, float]) -> None:
+    module = seeded(Sum)
+    found = trained(module, Sgd(lr=0.1, steps=4, batch_size=ROWS, **local), Plan(), (ROWS,))  # type: ignore[arg-type]
+    x, y = Key.from_seed(0).normal(ROWS, 6).float(), torch.arange(ROWS) % 3
+    start = Layout.of(module).row(module)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1, **local)  # type: ignore[arg-type]
+    for _ in range(4):
+        optimizer.zero_grad()
+        F.cross_entropy(module(x), y).backward()
+        optimizer.step()
+    assert torch.allclose(found[0], Layout.of(module).row(module) - start, atol=1e-6)
 
 
 def test_a_pool_before_its_relu_is_the_same_function_with_the_same_gradients() -> None:

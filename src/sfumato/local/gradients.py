@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -27,22 +28,22 @@ class SharpnessAware:
         if not self.radius >= 0.0:
             raise BadValue(f"SharpnessAware(radius={self.radius}): the radius is not negative, e.g. 0.5.")
 
-    def __call__(self, compute: Callable[[], Gradients], weights: Gradients) -> Gradients:
-        """The gradient at the perturbed weights; the weights are left as they were."""
-        first = compute()
+    @contextmanager
+    def perturbed(self, gradients: Gradients, weights: Gradients) -> Iterator[None]:
+        """Inside, the weights stand at the worst point; afterwards they are as they were. The gradients are used up."""
         with torch.no_grad():
-            scales = [w.abs() for w in weights] if self.adaptive else [torch.ones(()) for _ in weights]
-            steps = [g * s for g, s in zip(first, scales, strict=True)]
-            norms = torch.stack([step.reshape(len(step), -1).square().sum(1) for step in steps]).sum(0).sqrt()
+            before = [weight.detach().clone() for weight in weights]
+            if self.adaptive:
+                torch._foreach_mul_(gradients, weights)
+            norms = torch.stack([torch.linalg.vector_norm(g.reshape(len(g), -1), dim=1) for g in gradients]).norm(dim=0)
+            if self.adaptive:
+                torch._foreach_mul_(gradients, weights)
             factor = self.radius / (norms + 1e-12)
-            before = [w.clone() for w in weights]
-            for weight, step, scale in zip(weights, steps, scales, strict=True):
-                weight.add_(step * scale * factor.reshape(-1, *[1] * (step.dim() - 1)))
-        second = compute()
+            for weight, gradient in zip(weights, gradients, strict=True):
+                weight.addcmul_(gradient, factor.reshape(-1, *[1] * (gradient.dim() - 1)))
+        yield
         with torch.no_grad():
-            for weight, kept in zip(weights, before, strict=True):
-                weight.copy_(kept)
-        return second
+            torch._foreach_copy_(weights, before)
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -80,9 +80,7 @@ class Sgd:
         rows = starts.clone()
         velocity: list[torch.Tensor] = []
         lr = self.lr * self.lr_decay**task.round
-        whole = (
-            self.gradient is not None or bool(self.penalties) or self.momentum > 0.0
-        )  # the gradient itself is needed
+        whole = bool(self.penalties) or self.momentum > 0.0  # the step needs the gradients themselves
         for step in range(schedule.steps):
             index, counts = schedule.at(step)
             active = len(counts)
@@ -90,9 +88,13 @@ class Sgd:
                 name: value.requires_grad_() for name, value in task.layout.split(rows[:active].detach()).items()
             }
             batch = Batch(x.index_select(0, index), counts, masks, None if whole else Products())
-            compute = partial(_mean_gradients, task, parameters, batch, y.index_select(0, index))
-            leaves = list(parameters.values())
-            gradients = compute() if self.gradient is None else self.gradient(compute, leaves)
+            leaves, labels = list(parameters.values()), y.index_select(0, index)
+            aside: AbstractContextManager[None] = nullcontext()
+            if self.gradient is not None:
+                first = _mean_gradients(task, parameters, replace(batch, products=None), labels)
+                aside = self.gradient.perturbed(first, leaves)
+            with aside:
+                gradients = _mean_gradients(task, parameters, batch, labels)
             with torch.no_grad():
                 if batch.products is not None:
                     leaves, gradients = batch.products.descend(parameters, gradients, lr, self.weight_decay)
@@ -138,10 +140,16 @@ def _mean_gradients(task: Task, parameters: Parameters, batch: Batch, y: torch.T
     leaves = list(parameters.values())
     found = torch.autograd.grad(total, leaves, allow_unused=True)
     kept = batch.products.of if batch.products is not None else {}
-    return [
-        leaf.new_zeros(0 if kept.get(name) else leaf.shape) if gradient is None else gradient
-        for (name, leaf), gradient in zip(parameters.items(), found, strict=True)
-    ]
+    places: set[int] = set()
+    gradients = []
+    for (name, leaf), gradient in zip(parameters.items(), found, strict=True):
+        if gradient is None:
+            gradient = leaf.new_zeros(0 if kept.get(name) else leaf.shape)
+        elif not gradient.is_contiguous() or gradient.data_ptr() in places:  # steps write to it, so it must be its own
+            gradient = gradient.clone(memory_format=torch.contiguous_format)
+        places.add(gradient.data_ptr())
+        gradients.append(gradient)
+    return gradients
 
 
 def _weights(counts: tuple[int, ...]) -> torch.Tensor:
