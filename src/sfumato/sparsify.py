@@ -48,8 +48,8 @@ class TopK:
         kept = kept_of(self.keep, part.shape[1])
         if kept == part.shape[1]:
             return part
-        chosen = part.abs().topk(kept, dim=1).indices
-        return torch.zeros_like(part).scatter(1, chosen, part.gather(1, chosen))
+        values = part.detach().cpu().numpy()
+        return torch.from_numpy(values * _largest(np.abs(values), kept)).to(part)
 
     def carry(self, claim: Claim) -> Claim:
         """No norm grows."""
@@ -98,13 +98,24 @@ class PreviousTopK:
         return largest(facts.previous, keep, facts.layout)
 
 
+def _largest(sizes: np.ndarray, kept: int) -> np.ndarray:
+    """Which of each row's numbers are its `kept` largest; of equal ones the first. Numpy finds the bound without sorting."""
+    bound = np.partition(sizes, -kept, axis=1)[:, -kept, None]
+    chosen = np.asarray(sizes >= bound)
+    for row in np.flatnonzero(np.count_nonzero(chosen, axis=1) > kept):
+        equal = np.flatnonzero(sizes[row] == bound[row])
+        chosen[row, equal[kept - np.count_nonzero(sizes[row] > bound[row]) :]] = False
+    return chosen
+
+
 def largest(row: torch.Tensor, keep: float, layout: Layout) -> np.ndarray:
     """The coordinates of the largest magnitude in each layer, in order."""
     found, start = [], 0
     for part in torch.split(row, list(layout.sizes)):
-        found.append(start + part.abs().topk(kept_of(keep, len(part))).indices.cpu().numpy())
+        sizes = part.detach().abs().cpu().numpy()[None]
+        found.append(start + np.flatnonzero(_largest(sizes, kept_of(keep, len(part)))))
         start += len(part)
-    return np.sort(np.concatenate(found))
+    return np.concatenate(found)
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from sfumato import (
 )  # fmt: skip
 from sfumato.account.event import FixedSizeSampled, GaussianEvent, Mixture, NonPrivate, PoissonSampled
 from sfumato.claim import Claim
+from sfumato.client import clipped
 from sfumato.clipping import AdaptiveClip, ClipPerLayer
 from sfumato.context import Context
 from sfumato.errors import BadValue
@@ -327,6 +328,17 @@ def test_top_k_is_a_loop_over_layers() -> None:
             expected = torch.tensor([part[i] if i in kept else 0.0 for i in range(size)])
             assert torch.equal(sparse[start : start + size], expected)
             start += size
+
+
+def test_of_equal_coordinates_the_first_are_kept_and_broken_rows_do_no_harm() -> None:
+    rows = torch.ones(3, 11)
+    context = context_for(rows, claim_for(11))
+    rows[1] = -1.0
+    rows[2, 0] = torch.nan
+    found = TopK(0.5)(rows, context)
+    expected = torch.cat([(torch.arange(n) < max(1, round(n / 2))).float() for n in context.layout.sizes])
+    assert torch.equal(found[0], expected) and torch.equal(found[1], -expected)
+    assert float(clipped(found, 1.0)[2].norm()) <= 1.0
 
 
 def test_a_shared_mask_is_put_back_in_its_places() -> None:

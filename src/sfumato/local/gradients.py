@@ -34,13 +34,16 @@ class SharpnessAware:
         with torch.no_grad():
             before = [weight.detach().clone() for weight in weights]
             if self.adaptive:
-                torch._foreach_mul_(gradients, weights)
+                for gradient, kept in zip(gradients, before, strict=True):
+                    gradient.mul_(kept)
             norms = torch.stack([torch.linalg.vector_norm(g.reshape(len(g), -1), dim=1) for g in gradients]).norm(dim=0)
-            if self.adaptive:
-                torch._foreach_mul_(gradients, weights)
             factor = self.radius / (norms + 1e-12)
-            for weight, gradient in zip(weights, gradients, strict=True):
-                weight.addcmul_(gradient, factor.reshape(-1, *[1] * (gradient.dim() - 1)))
+            for weight, gradient, kept in zip(weights, gradients, before, strict=True):
+                own = factor.reshape(-1, *[1] * (gradient.dim() - 1))
+                if self.adaptive:
+                    weight.addcmul_(gradient.mul_(own), kept)
+                else:
+                    weight.addcmul_(gradient, own)
         yield
         with torch.no_grad():
             torch._foreach_copy_(weights, before)
