@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -75,8 +76,15 @@ class Request:
     @property
     def chosen_delta(self) -> float:
         """The delta that was asked for, else one over the number of clients to the 1.1; of records, if those are hidden."""
-        records = self.options.get("records") or recipes.default(self.recipe, "records") or 1
-        return self.delta if self.delta is not None else float(self.data.clients * records) ** -1.1
+        if self.delta is not None:
+            return self.delta
+        units: int = self.data.clients * (self.options.get("records") or recipes.default(self.recipe, "records") or 1)
+        if units < 2:
+            raise BadValue(
+                f"{self.data.clients} clients: without --delta it is one over their number to the 1.1, which is 1. Give more "
+                "clients, or --delta, e.g. 1e-5."
+            )
+        return math.pow(units, -1.1)
 
     def to_toml(self, resolved: Mapping[str, Any] | None = None) -> str:
         """The text of run.toml."""

@@ -23,7 +23,7 @@ def _known_relation(sampler: str, relation: str) -> Relation:
         return Relation(str(relation).replace("-", "_"))
     except ValueError:
         names = ", ".join(Relation)
-        raise BadValue(f"{sampler}(relation={relation!r}): there is no such relation. Use one of {names}.") from None
+        raise BadValue(f"{sampler}: there is no relation {relation!r}. Use one of {names}.") from None
 
 
 @dataclass(frozen=True)

@@ -70,8 +70,9 @@ def _clients(who: tuple[int, ...]) -> str:
 def sampling(setting: Setting) -> str:
     """How the cohort, and the batches, are drawn."""
     rate = setting.sample.known_to(setting.curious)
+    secret = "" if setting.at_client or setting.batch is not None else ", in secret"
     words = {
-        "poisson": f"each client takes part with probability {setting.sample.rate:.6g}, in secret",
+        "poisson": f"each client takes part with probability {setting.sample.rate:.6g}{secret}",
         "fixed": f"{setting.sample.size} of {setting.sample.population} clients, drawn without replacement"
         + (f" (rate {rate:.6g} for {setting.curious} curious)" if rate != setting.sample.rate else ""),
         "everyone": "every client, every round",
@@ -83,7 +84,7 @@ def sampling(setting: Setting) -> str:
         "fixed": f"{setting.batch.size} of {setting.batch.population} records without replacement",
         "everyone": "all records",
     }[setting.batch.kind]
-    return f"{words.replace(', in secret', '')}; then {setting.steps} local steps, each on {each}"
+    return f"{words}; then {setting.steps} local steps, each on {each}"
 
 
 def views(setting: Setting) -> dict[str, str]:

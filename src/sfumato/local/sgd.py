@@ -169,6 +169,8 @@ def local_sgd(
     proximal: float,
 ) -> Sgd:
     """Sgd from the options that recipes share: steps count instead of epochs if there are any."""
+    if not proximal >= 0.0:
+        raise BadValue(f"proximal={proximal}: the strength of the pull to the global model is not negative, e.g. 0.1.")
     return Sgd(
         lr=lr,
         epochs=None if steps else epochs,
