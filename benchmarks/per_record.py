@@ -260,7 +260,8 @@ def main() -> None:
     """Run the workers in turn, or be one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", type=Path, default=Path(os.environ.get("PEERS", ".peers")))
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="two rounds")
+    parser.add_argument("--rounds", type=int, help="default 5; quick: 2")
     parser.add_argument("--seconds", type=float, default=2.0, help="for each contender in each round")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument(
@@ -268,6 +269,7 @@ def main() -> None:
     )
     parser.add_argument("--worker", choices=("ours", "opacus"), help=argparse.SUPPRESS)
     options = parser.parse_args()
+    options.rounds = options.rounds or (2 if options.quick else 5)
     options.threads = 1 if options.busy else options.threads
     torch.set_num_threads(options.threads)
     if options.worker:
