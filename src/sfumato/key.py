@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 _SIZE = 32
 _LONG = 4096  # from here on ChaCha20 is the faster of the two generators
-_WORDS = 2**16
-_RADIUS, _ANGLE = (2**39 - 1) << 24, 2**24 - 1  # bits of a word
+_PAIRS = 2**16
+_RADIUS, _ANGLE = 2**63 - 1, 2**53 - 1  # bits of a word
 
 
 @dataclass(frozen=True)
@@ -91,10 +91,11 @@ class Key:
         return np.argsort(self.integers(count * size).reshape(count, size), axis=1, kind="stable")
 
     def normal(self, *shape: int) -> torch.Tensor:
-        """Standard normal float64 numbers by Box and Muller: two from 39 random bits of radius and 24 of angle.
+        """Standard normal float64 numbers by Box and Muller: two from a word of radius and a word of angle.
 
-        The radius is sqrt(-2 ln u) with u = (k + 1/2) / 2^39. The 39 bits are left where they stand in the word, so what is
-        taken the logarithm of is 2^63 u. All is float64: a float32 radius would leave gaps in what the noise can hide.
+        The radius is sqrt(-2 ln u) with u = (k + 1/2) / 2^63, so it reaches 9.4; the angle is a half-step between 2^53 places
+        on the circle. Both are as fine as float64 has them: pairs that lie on a coarse set of rays would still lie there after
+        rounding to float32, and whoever guesses what was released could see whether the guess fits.
         """
         import math
 
@@ -103,12 +104,13 @@ class Key:
         count = math.prod(shape)
         if not count:
             return torch.empty(shape, dtype=torch.float64)
-        words = torch.frombuffer(bytearray(self.stream(8 * ((count + 1) // 2))), dtype=torch.int64)
-        both = torch.empty(2, len(words), dtype=torch.float64)
-        for start in range(0, len(words), _WORDS):  # a part at a time, which stays in the cache
-            some, (cosine, sine) = words[start : start + _WORDS], both[:, start : start + _WORDS]
-            radius = (some & _RADIUS).double().add_(2.0**23).log_().mul_(-2.0).add_(2.0 * math.log(2.0**63)).sqrt_()
-            angle = (some & _ANGLE).double().mul_(2.0 * math.pi * 2.0**-24)
+        pairs = (count + 1) // 2
+        words = torch.frombuffer(bytearray(self.stream(16 * pairs)), dtype=torch.int64).view(2, pairs)
+        both = torch.empty(2, pairs, dtype=torch.float64)
+        for start in range(0, pairs, _PAIRS):  # a part at a time, which stays in the cache
+            (first, second), (cosine, sine) = words[:, start : start + _PAIRS], both[:, start : start + _PAIRS]
+            radius = (first & _RADIUS).double().add_(0.5).mul_(2.0**-63).log_().mul_(-2.0).sqrt_()
+            angle = (second & _ANGLE).double().add_(0.5).mul_(2.0 * math.pi * 2.0**-53)
             torch.cos(angle, out=cosine).mul_(radius)
             torch.sin(angle, out=sine).mul_(radius)
         return both.view(-1)[:count].reshape(shape)

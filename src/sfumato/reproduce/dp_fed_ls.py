@@ -21,7 +21,9 @@ SHAKESPEARE: dict[str, Any] = {
     "recipe": "dp-fed-ls", "clip": 5.0, "project": True, "lr": 1.47, "lr_decay": 0.99, "epochs": 5, "batch_size": 50,
     "weight_decay": 4e-5, "rounds": 100, "delta": 975**-1.1, "plan": ["loop", 1, 1],
 }  # fmt: skip
-SMALL: dict[str, Any] = {"records": 50, "model": "char-lstm:64x1", "rounds": 60, "evaluate_every": 4}
+SMALL: dict[str, Any] = {
+    "records": 50, "model": "char-lstm:64x1", "batch_size": 10, "rounds": 30, "evaluate_every": 3, "threads": 1,
+}  # fmt: skip
 RATE = 0.2  # of Table 3, as the paper has it
 SMALL_RATE = 0.1
 QUICK: dict[str, Any] = {

@@ -15,8 +15,8 @@ from sfumato.reproduce.table import FULL, QUICK, Cell, Done, Row, Table, spread
 
 RATIOS, RATES = (2.0, 2.5, 3.0), (1.47, 0.75)
 _SCALED = (
-    "Shakespeare in place of SVHN, which is not at hand; 50 windows of each of 975 roles, one LSTM layer of 64 units, rate 0.1, "
-    "60 rounds, one seed."
+    "Shakespeare in place of SVHN, which is not at hand; 50 windows of each of 975 roles, one LSTM layer of 64 units, batches of "
+    "10, rate 0.1, 30 rounds, one seed."
 )
 
 
