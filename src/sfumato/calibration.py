@@ -52,7 +52,8 @@ def noise_and_clip(round: Round) -> tuple[float | None, float | None]:
 
 def _noise(round: Round) -> tuple[str, int] | None:
     """Slot and place of the piece that pays: local training where it hides records, else the first, clients before server."""
-    if round.unit is Unit.RECORD and hasattr(round.local, "with_noise"):
+    usual = getattr(round.local, "default", round.local)  # of clients without settings of their own
+    if round.unit is Unit.RECORD and hasattr(usual, "with_noise"):
         return "local", 0
     for slot in ("client", "server"):
         for place, piece in enumerate(getattr(round, slot)):

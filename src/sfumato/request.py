@@ -78,7 +78,10 @@ class Request:
         """The delta that was asked for, else one over the number of clients to the 1.1; of records, if those are hidden."""
         if self.delta is not None:
             return self.delta
-        units: int = self.data.clients * (self.options.get("records") or recipes.default(self.recipe, "records") or 1)
+        records = self.options.get("records", recipes.default(self.recipe, "records")) or 1
+        if not isinstance(records, int) or records < 1:
+            raise BadValue(f"records={records!r}: how many records a client has at least, a whole number, e.g. 100.")
+        units = self.data.clients * records
         if units < 2:
             raise BadValue(
                 f"{self.data.clients} clients: without --delta it is one over their number to the 1.1, which is 1. Give more "

@@ -6,7 +6,6 @@ import json
 import math
 import platform
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -27,7 +26,7 @@ from sfumato.guarantee import Guarantee
 from sfumato.objective import evaluate
 from sfumato.personal_scores import PersonalScores
 from sfumato.prepare import Prepared
-from sfumato.run_folder import SCHEMA, Line, Lock, new_folder, read_lines, write_diagnostics
+from sfumato.run_folder import SCHEMA, Line, locked_folder, read_lines, write_diagnostics
 from sfumato.version import __version__
 
 
@@ -38,22 +37,23 @@ class Run:
         request = prepared.request
         self.prepared, self.folder = prepared, folder
         self.delta = request.chosen_delta
-        with nullcontext() if resume else new_folder(folder):
+        self.seconds = 0.0  # of this process: how long each round took tells of its cohort, and is not written down
+        self._lock = locked_folder(folder, resume)
+        try:
             if not resume:  # before all else, so that a run can be resumed wherever it is killed
                 write_atomically(folder / "run.toml", request.to_toml())
-            self._lock = Lock(folder)
-            try:
-                self.simulation = self._simulation(resume)
-            except BaseException:
-                self._lock.release()
-                raise
-        if self.simulation.start.round < request.rounds:  # what an earlier end wrote is about to be untrue
-            (folder / "run.json").unlink(missing_ok=True)
-        self.lines = read_lines(folder, self.simulation.start.round) if resume else []
-        self._epsilons = self._epsilon_table()
-        self._scores = PersonalScores(prepared.population, prepared.objective)
-        self.seconds = 0.0  # of this process: how long each round took tells of its cohort, and is not written down
-        write_atomically(folder / "run.toml", request.to_toml(self.resolved()))
+            self.simulation = self._simulation(resume)
+            if self.simulation.start.round < request.rounds:  # what an earlier end wrote is about to be untrue
+                (folder / "run.json").unlink(missing_ok=True)
+            self.lines = read_lines(folder, self.simulation.start.round) if resume else []
+            self._epsilons = self._epsilon_table()
+            self._scores = PersonalScores(prepared.population, prepared.objective)
+            write_atomically(folder / "run.toml", request.to_toml(self.resolved()))
+        except BaseException as error:
+            if not resume and isinstance(error, Exception):  # refused; after Ctrl-C it stays, and can be resumed
+                self._lock.forget_run()
+            self.close()
+            raise
 
     def _simulation(self, resume: bool) -> Simulation:
         prepared, request = self.prepared, self.prepared.request
@@ -111,6 +111,12 @@ class Run:
         return progress.epsilon(self.delta)
 
     def __iter__(self) -> Iterator[Line]:
+        try:
+            yield from self._train()
+        finally:
+            self._lock.release()
+
+    def _train(self) -> Iterator[Line]:
         stopped = None
         start = self.simulation.start
         if start.round > (self.lines[-1].round if self.lines else 0):  # killed after the checkpoint, before the line
@@ -177,7 +183,8 @@ class Run:
 
     def close(self) -> None:
         """Let go of the ledgers and of the folder; what they hold is on disk."""
-        self.simulation.spending.close()
+        if hasattr(self, "simulation"):
+            self.simulation.spending.close()
         self._lock.release()
 
     def summary(self, rounds: int, stopped: str, metrics: dict[str, float | None]) -> dict[str, Any]:

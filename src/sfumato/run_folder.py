@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -43,51 +40,68 @@ class Line:
             os.fsync(file.fileno())
 
 
-@contextmanager
-def new_folder(folder: Path) -> Iterator[None]:
-    """A new run gets a folder of its own, and a run that is refused leaves none behind."""
-    make_folder(folder.parent)
-    try:
-        folder.mkdir()
-        made = True
-    except FileExistsError:
-        made = False
-    if not made and (not folder.is_dir() or any(folder.iterdir())):
-        raise BadValue(f"{folder} is there already, and is never overwritten. Give another folder, or resume the run.")
-    try:
-        yield
-    except Exception:  # after Ctrl-C it stays, and the run can be resumed
-        if made:  # by nobody else
-            shutil.rmtree(folder)
-        else:
-            (folder / "run.toml").unlink(missing_ok=True)
-        raise
-
-
 class Lock:
-    """Holds a folder for this process: two that went on with one run would write its files in turns.
+    """Holds a run's folder for this process: two that went on with one run would write its files in turns.
 
-    The system lets go of it when the process ends, however it ends. On a system without such locks it does nothing.
+    The system lets go of it when the process ends, however it ends. Where it has no such locks, there is none.
     """
 
-    def __init__(self, folder: Path) -> None:
+    NAME = "run.lock"
+
+    def __init__(self, folder: Path, made: bool = False) -> None:
+        self.folder, self.made = folder, made  # whether the folder itself is new
         self._file: int | None = None
         try:
             import fcntl
         except ImportError:  # Windows
             return
-        self._file = os.open(folder, os.O_RDONLY)
+        self._file = os.open(folder / self.NAME, os.O_CREAT | os.O_RDWR, 0o600)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             self.release()
             raise BadValue(f"another process is training the run in {folder}. Wait for it, or stop it first.") from None
+        except OSError:  # a file system without locks
+            self.release()
+
+    def forget_run(self) -> None:
+        """Remove what a refused run left in its new folder."""
+        for path in self.folder.iterdir():
+            path.unlink()
+        if self.made:
+            self.folder.rmdir()
 
     def release(self) -> None:
         """Let others go on with the run."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+
+def locked_folder(folder: Path, resume: bool) -> Lock:
+    """The folder of a run that is gone on with, or a new and empty one; held either way."""
+    if resume:
+        if not folder.is_dir():
+            raise DataError(f"{folder}: there is no run to go on with. Give the folder of one, e.g. runs/first.")
+        return Lock(folder)
+    taken = BadValue(f"{folder} is there already, and is never overwritten. Give another folder, or resume the run.")
+    make_folder(folder.parent)
+    made = True
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        made = False
+        if not folder.is_dir() or _in_use(folder):
+            raise taken from None
+    held = Lock(folder, made)
+    if _in_use(folder):  # somebody else was faster, and is done
+        held.release()
+        raise taken
+    return held
+
+
+def _in_use(folder: Path) -> bool:
+    return any(path.name != Lock.NAME for path in folder.iterdir())
 
 
 def read_lines(folder: Path, round: int) -> list[Line]:

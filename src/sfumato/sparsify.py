@@ -49,7 +49,7 @@ class TopK:
         if kept == part.shape[1]:
             return part
         values = part.detach().cpu().numpy()
-        return torch.from_numpy(values * _largest(np.abs(values), kept)).to(part)
+        return torch.from_numpy(np.where(_largest(np.abs(values), kept), values, np.float32(0.0))).to(part)
 
     def carry(self, claim: Claim) -> Claim:
         """No norm grows."""

@@ -51,7 +51,7 @@ def lines(folder: Path | str) -> list[dict[str, Any]]:
 def test_a_run_folder_has_every_file_and_every_key(finished: Path) -> None:
     names = {path.name for path in finished.iterdir()}
     wanted = {"run.toml", "run.json", "metrics.jsonl", "ledger.sqlite", "params.safetensors", "report.html"}
-    assert names == wanted | {"checkpoint.safetensors", "secret.key", "diagnostics-not-private"}
+    assert names == wanted | {"checkpoint.safetensors", "secret.key", "run.lock", "diagnostics-not-private"}
     found = summary(finished)
     assert set(KEYS) <= set(found)
     assert found["recipe"] == "dp-fedavg" and found["population"] == 40 and found["rounds"] == 3

@@ -68,8 +68,8 @@ def test_cells_are_kept_and_a_table_goes_on(tmp_path: Path) -> None:
 
 def test_several_processes_share_the_cells(tmp_path: Path) -> None:
     said: list[str] = []
-    together = run_table(table(2, 3), tmp_path / "together", said.append, jobs=2)
-    alone = run_table(table(2, 3), tmp_path / "alone", lambda line: None)
+    together = run_table(table(2, 3), tmp_path / "a" / "together", said.append, jobs=2)
+    alone = run_table(table(2, 3), tmp_path / "b" / "alone", lambda line: None)
     assert [(one.cell, one.result) for one in together] == [(one.cell, one.result) for one in alone]
     assert [line.split(":")[0] for line in said] == ["1/4", "2/4", "3/4", "4/4"]
 

@@ -42,7 +42,7 @@ def state_bytes(module: nn.Module) -> bytes:
     for name, value in sorted(module.state_dict().items()):
         digest.update(name.encode())
         digest.update(
-            value.detach().cpu().contiguous().numpy().tobytes()
+            value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
             if isinstance(value, torch.Tensor)
             else repr(value).encode()
         )

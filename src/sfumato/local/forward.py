@@ -80,6 +80,8 @@ class Batch:
 def _stacked_linear(
     clients: int, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
 ) -> torch.Tensor:
+    if weight.dim() != 3 or (bias is not None and bias.dim() != 2):
+        raise MixesRecords(F.linear)  # a frozen part, which all clients share: vmap can do that
     rows = x.reshape(clients, -1, x.shape[-1])
     columns = rows.transpose(1, 2)  # not the weight: its gradient then has the weight's own layout, and is added fast
     y = torch.bmm(weight, columns) if bias is None else torch.baddbmm(bias.unsqueeze(2), weight, columns)

@@ -18,6 +18,7 @@ from sfumato.local.gradients import Gradients, NormPenalty, SharpnessAware
 from sfumato.local.products import Products
 from sfumato.local.recordwise import losses_apart
 from sfumato.local.task import Task
+from sfumato.local.working_copy import is_plain_chain
 from sfumato.shapes import Rows
 
 
@@ -80,14 +81,14 @@ class Sgd:
         rows = starts.clone()
         velocity: list[torch.Tensor] = []
         lr = self.lr * self.lr_decay**task.round
-        whole = bool(self.penalties) or self.momentum > 0.0  # the step needs the gradients themselves
+        plain = not self.penalties and self.momentum == 0.0 and is_plain_chain(task.forward.module)
         for step in range(schedule.steps):
             index, counts = schedule.at(step)
             active = len(counts)
             parameters = {
                 name: value.requires_grad_() for name, value in task.layout.split(rows[:active].detach()).items()
             }
-            batch = Batch(x.index_select(0, index), counts, masks, None if whole else Products())
+            batch = Batch(x.index_select(0, index), counts, masks, Products() if plain else None)
             leaves, labels = list(parameters.values()), y.index_select(0, index)
             aside: AbstractContextManager[None] = nullcontext()
             if self.gradient is not None:
@@ -145,9 +146,9 @@ def _mean_gradients(task: Task, parameters: Parameters, batch: Batch, y: torch.T
     for (name, leaf), gradient in zip(parameters.items(), found, strict=True):
         if gradient is None:
             gradient = leaf.new_zeros(0 if kept.get(name) else leaf.shape)
-        elif not gradient.is_contiguous() or gradient.data_ptr() in places:  # steps write to it, so it must be its own
-            gradient = gradient.clone(memory_format=torch.contiguous_format)
-        places.add(gradient.data_ptr())
+        elif not gradient.is_contiguous() or gradient.untyped_storage().data_ptr() in places:
+            gradient = gradient.clone(memory_format=torch.contiguous_format)  # steps write to it: it must be its own
+        places.add(gradient.untyped_storage().data_ptr())
         gradients.append(gradient)
     return gradients
 

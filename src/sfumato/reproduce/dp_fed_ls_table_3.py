@@ -24,7 +24,8 @@ PRINTED = {
 }  # fmt: skip
 _SCALED = (
     "All 975 roles, but 50 windows of each in place of all (3,000 on average), one LSTM layer of 64 units (24,784 parameters) in "
-    "place of two of 256 (819,920), batches of 10 in place of 50, rate 0.1 in place of 0.2, 30 rounds in place of 100, z 1 and 1.6 only, and one seed. The "
+    "place of two of 256 (819,920), batches of 10 in place of 50, rate 0.1 in place of 0.2, 30 rounds in place of 100, z 1 and "
+    "1.6 only, and one seed. The "
     "epsilons `of this run` are those of the scaled run, the others those of the paper's setting. The paper's setting: --full."
 )
 

@@ -54,7 +54,7 @@ def _computed(cells: Sequence[Cell], folder: Path, jobs: int, tell: Callable[[st
             tell(f"  {duration(done.seconds)}")
         return
     threads = max(1, (os.cpu_count() or 1) // jobs)
-    context = multiprocessing.get_context("spawn")
+    context, others = multiprocessing.get_context("spawn"), multiprocessing.active_children()
     with ProcessPoolExecutor(jobs, context, initializer=_start_job, initargs=(threads,)) as pool:
         try:
             ready = as_completed([pool.submit(_compute, cell, _path(folder, cell)) for cell in cells])
@@ -64,7 +64,8 @@ def _computed(cells: Sequence[Cell], folder: Path, jobs: int, tell: Callable[[st
         except BaseException:  # do not wait for what was begun: its cells are computed again
             pool.shutdown(wait=False, cancel_futures=True)
             for process in multiprocessing.active_children():
-                process.terminate()
+                if process not in others:
+                    process.terminate()
             raise
 
 
