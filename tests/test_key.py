@@ -46,7 +46,7 @@ def test_different_paths_differ() -> None:
     root = Key.from_seed(0)
     keys = [root, root.child("a"), root.child("b"), root.child("a", n=1), root.child("a", n=2), root.child("a").child("b"),
             Key.from_seed(1), Key.from_system(), Key.from_system()]  # fmt: skip
-    assert len({key.stream(16) for key in keys}) == len(keys)
+    assert len({bytes(key.stream(16)) for key in keys}) == len(keys)
     assert len({key.digest for key in keys}) == len(keys)
 
 

@@ -14,22 +14,25 @@ _CHUNK = 8192  # blocks in work at once, so that they stay in the cache
 _CONSTANTS = np.frombuffer(b"expand 32-byte k", "<u4")
 
 
-def keystream(key: bytes, size: int) -> bytes:
+def keystream(key: bytes, size: int) -> bytearray:
     """The first `size` bytes of the stream of a 32-byte key, with nonce and counter from zero: for keys that are used once.
 
     >>> keystream(bytes(32), 8).hex()
     '76b8e0ada0f13d90'
     """
-    if Cipher is not None:
-        return Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(size))
-    return numpy_keystream(key, size)
+    if Cipher is None:
+        return numpy_keystream(key, size)
+    stream = bytearray(size + _BLOCK)  # the cipher asks for room for a block more
+    Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor().update_into(bytes(size), stream)
+    del stream[size:]
+    return stream
 
 
-def numpy_keystream(key: bytes, size: int) -> bytes:
+def numpy_keystream(key: bytes, size: int) -> bytearray:
     """The slow twin, which needs nothing."""
     blocks = -(-size // _BLOCK)
     parts = [_blocks(key, start, min(_CHUNK, blocks - start)) for start in range(0, blocks, _CHUNK)]
-    return b"".join(parts)[:size]
+    return bytearray(b"".join(parts)[:size])
 
 
 def _blocks(key: bytes, start: int, count: int) -> bytes:

@@ -74,9 +74,9 @@ class Key:
         """A name for this key that does not reveal it."""
         return hashlib.blake2b(self._bytes, digest_size=16, person=b"sfumato-name").hexdigest()
 
-    def stream(self, size: int) -> bytes:
+    def stream(self, size: int) -> bytearray:
         """`size` bytes; every other draw is made from these."""
-        return hashlib.shake_128(self._bytes).digest(size) if size <= _LONG else keystream(self._bytes, size)
+        return bytearray(hashlib.shake_128(self._bytes).digest(size)) if size <= _LONG else keystream(self._bytes, size)
 
     def integers(self, count: int) -> np.ndarray:
         """`count` uniform 64-bit words."""
@@ -105,7 +105,7 @@ class Key:
         if not count:
             return torch.empty(shape, dtype=torch.float64)
         pairs = (count + 1) // 2
-        words = torch.frombuffer(bytearray(self.stream(16 * pairs)), dtype=torch.int64).view(2, pairs)
+        words = torch.frombuffer(self.stream(16 * pairs), dtype=torch.int64).view(2, pairs)
         both = torch.empty(2, pairs, dtype=torch.float64)
         for start in range(0, pairs, _PAIRS):  # a part at a time, which stays in the cache
             (first, second), (cosine, sine) = words[:, start : start + _PAIRS], both[:, start : start + _PAIRS]
