@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 try:
@@ -10,29 +12,32 @@ except ImportError:  # the extra "fast" is not installed
     Cipher = None  # type: ignore[assignment, misc]
 
 _BLOCK = 64
-_CHUNK = 8192  # blocks in work at once, so that they stay in the cache
 _CONSTANTS = np.frombuffer(b"expand 32-byte k", "<u4")
 
 
-def keystream(key: bytes, size: int) -> bytearray:
+def keystream(key: bytes, size: int, part: int) -> Iterator[memoryview]:
     """The first `size` bytes of the stream of a 32-byte key, with nonce and counter from zero: for keys that are used once.
 
-    >>> keystream(bytes(32), 8).hex()
+    They come in parts, each of which is overwritten by the next: short ones stay in the cache.
+
+    >>> next(keystream(bytes(32), 8, 64)).hex()
     '76b8e0ada0f13d90'
     """
     if Cipher is None:
-        return numpy_keystream(key, size)
-    stream = bytearray(size + _BLOCK)  # the cipher asks for room for a block more
-    Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor().update_into(bytes(size), stream)
-    del stream[size:]
-    return stream
+        yield from numpy_keystream(key, size, part)
+        return
+    cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
+    zeros, room = memoryview(bytes(min(part, size))), bytearray(min(part, size) + _BLOCK)  # it asks for a block more
+    for start in range(0, size, part):
+        count = cipher.update_into(zeros[: size - start], room)
+        yield memoryview(room)[:count]
 
 
-def numpy_keystream(key: bytes, size: int) -> bytearray:
-    """The slow twin, which needs nothing."""
-    blocks = -(-size // _BLOCK)
-    parts = [_blocks(key, start, min(_CHUNK, blocks - start)) for start in range(0, blocks, _CHUNK)]
-    return bytearray(b"".join(parts)[:size])
+def numpy_keystream(key: bytes, size: int, part: int) -> Iterator[memoryview]:
+    """The slow twin, which needs nothing; `part` is a whole number of blocks."""
+    for start in range(0, size, part):
+        blocks = -(-min(part, size - start) // _BLOCK)
+        yield memoryview(bytearray(_blocks(key, start // _BLOCK, blocks)))[: min(part, size - start)]
 
 
 def _blocks(key: bytes, start: int, count: int) -> bytes:

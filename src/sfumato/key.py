@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _SIZE = 32
 _LONG = 4096  # from here on ChaCha20 is the faster of the two generators
-_PAIRS = 2**16
+_PART = 2**20  # bytes in work at once, so that they stay in the cache
 _RADIUS, _ANGLE = 2**63 - 1, 2**53 - 1  # bits of a word
 
 
@@ -74,9 +74,15 @@ class Key:
         """A name for this key that does not reveal it."""
         return hashlib.blake2b(self._bytes, digest_size=16, person=b"sfumato-name").hexdigest()
 
-    def stream(self, size: int) -> bytearray:
-        """`size` bytes; every other draw is made from these."""
-        return bytearray(hashlib.shake_128(self._bytes).digest(size)) if size <= _LONG else keystream(self._bytes, size)
+    def parts(self, size: int) -> Iterator[memoryview]:
+        """`size` bytes in parts, each to be used before the next; every other draw is made from these."""
+        if size <= _LONG:
+            return iter((memoryview(bytearray(hashlib.shake_128(self._bytes).digest(size))),))
+        return keystream(self._bytes, size, _PART)
+
+    def stream(self, size: int) -> bytes:
+        """`size` bytes at once."""
+        return b"".join(self.parts(size))
 
     def integers(self, count: int) -> np.ndarray:
         """`count` uniform 64-bit words."""
@@ -105,10 +111,12 @@ class Key:
         if not count:
             return torch.empty(shape, dtype=torch.float64)
         pairs = (count + 1) // 2
-        words = torch.frombuffer(self.stream(16 * pairs), dtype=torch.int64).view(2, pairs)
         both = torch.empty(2, pairs, dtype=torch.float64)
-        for start in range(0, pairs, _PAIRS):  # a part at a time, which stays in the cache
-            (first, second), (cosine, sine) = words[:, start : start + _PAIRS], both[:, start : start + _PAIRS]
+        start = 0
+        for part in self.parts(16 * pairs):
+            first, second = torch.frombuffer(part, dtype=torch.int64).view(2, -1)
+            cosine, sine = both[:, start : start + len(first)]
+            start += len(first)
             radius = (first & _RADIUS).double().add_(0.5).mul_(2.0**-63).log_().mul_(-2.0).sqrt_()
             angle = (second & _ANGLE).double().add_(0.5).mul_(2.0 * math.pi * 2.0**-53)
             torch.cos(angle, out=cosine).mul_(radius)

@@ -42,7 +42,7 @@ class Gaussian:
 
     def sample(self, shape: tuple[int, ...], stddev: float, key: Key) -> torch.Tensor:
         """Float64 noise."""
-        return key.normal(*shape) * stddev
+        return key.normal(*shape).mul_(stddev)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class AddNoise:
             )
         noisy = value.double()
         if context.claim.aggregated:
-            noisy = noisy + self.law.sample(tuple(value.shape), stddev, context.key).to(value.device)
+            noisy = self.law.sample(tuple(value.shape), stddev, context.key).to(value.device).add_(noisy)
         else:
             own = [self.law.sample((value.shape[1],), stddev, key.child("message")) for key in context.keys]
             noisy = noisy + torch.cat([torch.empty(0), *own]).reshape(value.shape).to(value.device)
