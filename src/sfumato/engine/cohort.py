@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -82,6 +83,15 @@ class Cohort:
             self._pool.shutdown(cancel_futures=True)
             torch.set_num_threads(self._threads)
 
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """One thread for what waits for the workers, so that it takes no core from them."""
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(self._threads)
+
     def open(self, params: torch.Tensor, number: int, key: Key, kept: Kept | None = None) -> Opening:
         """Begin a round: let the pieces prepare what all clients share."""
 
@@ -100,15 +110,12 @@ class Cohort:
         norms: list[float] = []
         trained: dict[int, torch.Tensor] = {}
         start = _Start(params, opening, memory or {})
-        torch.set_num_threads(
-            self._threads if self._pool is None else 1
-        )  # what waits for workers takes no core from them
-        for part in self._parts(start, ids):
-            trained.update(part.trained)
-            rows += part.rows
-            weight += part.weight
-            norms.extend(part.norms)
-        torch.set_num_threads(self._threads)
+        with nullcontext() if self._pool is None else self._waiting():
+            for part in self._parts(start, ids):
+                trained.update(part.trained)
+                rows += part.rows
+                weight += part.weight
+                norms.extend(part.norms)
         return Total(rows, weight, tuple(norms), trained)
 
     def _parts(self, start: _Start, ids: Sequence[int]) -> Iterator[Total]:
