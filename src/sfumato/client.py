@@ -10,6 +10,7 @@ import torch
 from sfumato.claim import Claim, text
 from sfumato.context import Context
 from sfumato.errors import BadValue, UnsoundRound
+from sfumato.norms import norms_from_above
 from sfumato.shapes import Rows
 
 # Float32 products round by at most 2^-24 each, so a factor shrunk by 2^-20 keeps every float32 row within the norm.
@@ -20,7 +21,7 @@ _SMALL_FACTOR = 2.0**-100
 
 def clipped(rows: Rows, norm: float) -> Rows:
     """Each row scaled to at most this L2 norm; zero if it is not finite."""
-    norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    norms = norms_from_above(rows)
     bounded = norms.isfinite()
     factor = torch.where(norms * _SHRINK > norm, norm / (norms * _SHRINK), torch.ones_like(norms))
     factor = torch.where(bounded, factor, torch.zeros_like(factor))

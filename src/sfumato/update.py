@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import nn
@@ -41,12 +42,12 @@ class Layout:
                 )
         return Layout(tuple(name for name, _ in trainable), tuple(p.shape for _, p in trainable))
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         """How many coordinates each parameter takes."""
         return tuple(math.prod(shape) for shape in self.shapes)
 
-    @property
+    @cached_property
     def dimension(self) -> int:
         """The length of a row."""
         return sum(self.sizes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,6 @@ from sfumato.engine.slots import Kept, Opening, Slots
 from sfumato.errors import DataError, SfumatoError
 from sfumato.key import Key
 from sfumato.local.task import Task
-from sfumato.local.working_copy import working_copy
 
 if TYPE_CHECKING:
     from sfumato.objective import Objective
@@ -38,7 +38,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Total:
-    """The sum of a cohort's weighted rows, the sum of the weights, and (not private) what the clip met."""
+    """The sum of some clients' weighted rows, the sum of the weights, and (not private) what the clip met."""
 
     rows: torch.Tensor
     weight: float
@@ -47,6 +47,7 @@ class Total:
 
 
 Memory = dict[int, torch.Tensor]
+_PART = 2**17  # coordinates that are added at once, so that their float64 copies stay in the cache
 
 
 @dataclass(frozen=True)
@@ -69,13 +70,13 @@ class Cohort:
     def __init__(self, job: Job, population: Population, plan: Plan, diagnostics: bool = False) -> None:
         self.job, self.population, self.plan, self.diagnostics = job, population, plan, diagnostics
         self._own = threading.local()
-        self._own.module = working_copy(job.module)
+        self._own.module = copy.deepcopy(job.module)
         self._threads = torch.get_num_threads()
         self._pool = ThreadPoolExecutor(plan.workers, initializer=self._start_worker) if plan.workers > 1 else None
 
     def _start_worker(self) -> None:
         torch.set_num_threads(1)
-        self._own.module = working_copy(self.job.module)
+        self._own.module = copy.deepcopy(self.job.module)
 
     def close(self) -> None:
         """Stop the workers and give the threads back."""
@@ -113,7 +114,8 @@ class Cohort:
         with nullcontext() if self._pool is None else self._waiting():
             for part in self._parts(start, ids):
                 trained.update(part.trained)
-                rows += part.rows
+                for sum_of, some in zip(torch.split(rows, _PART), torch.split(part.rows, _PART), strict=True):
+                    sum_of += some.double()
                 weight += part.weight
                 norms.extend(part.norms)
         return Total(rows, weight, tuple(norms), trained)

@@ -23,7 +23,6 @@ from sfumato.errors import BadValue
 from sfumato.key import Key
 from sfumato.local.forward import OneByOne, Stacked
 from sfumato.local.task import Task
-from sfumato.local.working_copy import working_copy
 from sfumato.update import Layout
 
 if TYPE_CHECKING:
@@ -75,8 +74,9 @@ def choose(round: Round, module: nn.Module, layout: Layout, objective: Objective
         if block > 1:
             works = next((path for path in ("stacked", "vmapped") if trial.agrees(Plan(path, block))), None)
             if works is not None:
-                # Threads inside one large block, or a small block for each worker, which stays in its core's cache.
-                candidates += [Plan(works, block), *(Plan(works, few, cores) for few in _SMALL_BLOCKS if few <= block)]
+                # Threads inside a block, or a block for each worker; a small one may stay in its core's cache.
+                sizes = {block, *(few for few in _SMALL_BLOCKS if few < block)}
+                candidates += [Plan(works, size, workers) for size in sorted(sizes) for workers in sorted({1, cores})]
     return min(candidates, key=trial.seconds_per_client) if len(candidates) > 1 else candidates[0]
 
 
@@ -96,7 +96,7 @@ def check_memory(layout: Layout) -> None:
 
 class _Trial:
     def __init__(self, local: Any, module: nn.Module, layout: Layout, objective: Objective, example: Records) -> None:
-        self.module, self.layout, self.objective = working_copy(module), layout, objective
+        self.module, self.layout, self.objective = copy.deepcopy(module), layout, objective
         self.local, records = local.trial() if hasattr(local, "trial") else (local, 32)
         self.clients = [made_up(example, records, client) for client in range(_MOST_CLIENTS)]
         self.params = layout.row(module).to(example.x.device)

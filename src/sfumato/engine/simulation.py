@@ -7,6 +7,7 @@ killed at any moment goes on to the same result, within the same budget.
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -198,7 +199,7 @@ class Simulation:
         value, kept = self.job.slots.release(total.rows, total.weight, opening)
         number = opening.number
         params, state = self.job.slots.round.optimizer.step(now.params, now.state, value)
-        if not bool(params.isfinite().all()):
+        if not all(map(math.isfinite, torch.aminmax(params))):  # much faster than isfinite() of each
             raise DataError(
                 f"round {number + 1}: the parameters are no longer finite. Lower the learning rates; without a Clip, one client's "
                 "broken row is enough."

@@ -83,10 +83,10 @@ class Slots:
         return rows
 
     def weighted_sum(self, messages: torch.Tensor, sizes: torch.Tensor) -> tuple[torch.Tensor, float]:
-        """The sum of the weighted messages, exact to float64, and the sum of the weights: partial sums add."""
+        """The sum of the weighted messages, exact to float64 (one message is its own), and the sum of the weights."""
         weights = self.round.aggregate.weights(sizes)
         weighted = messages if bool((weights == 1).all()) else messages.double() * weights[:, None]
-        total = weighted[0].double() if len(weighted) == 1 else weighted.sum(0, dtype=torch.float64)
+        total = weighted[0] if len(weighted) == 1 else weighted.sum(0, dtype=torch.float64)
         return total, float(weights.sum())
 
     def release(self, total: torch.Tensor, weight: float, opening: Opening) -> tuple[torch.Tensor, Kept]:
@@ -94,7 +94,7 @@ class Slots:
 
         As soon as the value is paid for, what client pieces did to its shape and scale is undone, last piece first.
         """
-        value = self.round.aggregate.finish(total, weight)  # float64 until the noise is in it
+        value = self.round.aggregate.finish(total.double(), weight)  # float64 until the noise is in it
         kept, undone = dict(opening.kept), False
         for nth, (place, piece) in enumerate(self._of("server")):
             if self.proof.before[place].paid and not undone:

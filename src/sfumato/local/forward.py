@@ -20,7 +20,6 @@ from torch.overrides import TorchFunctionMode
 
 from sfumato.errors import BadValue
 from sfumato.key import Key
-from sfumato.local.products import Products
 from sfumato.local.recordwise import MixesRecords, check_reshape, treats_records_alone
 
 Parameters = dict[str, torch.Tensor]  # name -> [clients, *shape]
@@ -28,6 +27,11 @@ Parameters = dict[str, torch.Tensor]  # name -> [clients, *shape]
 _DROPOUT = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d)
 _RANDOM = (torch.rand, torch.randn, torch.rand_like, torch.randn_like, torch.bernoulli, torch.randint, torch.normal,
            torch.randperm, F.alpha_dropout, F.feature_alpha_dropout, F.gumbel_softmax, F.rrelu, torch.dropout)  # fmt: skip
+
+
+def joined(parameters: Parameters) -> torch.Tensor:
+    """The rows, [clients, coordinates]."""
+    return torch.cat([value.reshape(len(value), -1) for value in parameters.values()], dim=1)
 
 
 def with_buffers(module: nn.Module, parameters: Parameters) -> Parameters:
@@ -57,24 +61,16 @@ class DropoutMasks:
 
 @dataclass(frozen=True)
 class Batch:
-    """The records of one step, client after client, each padded to the same number.
-
-    With `products`, the gradients of large linear layers are left there, and the backward pass gives none for them.
-    """
+    """The records of one step, client after client, each padded to the same number."""
 
     x: torch.Tensor
     counts: tuple[int, ...]
     masks: DropoutMasks
-    products: Products | None = None
 
     @property
     def width(self) -> int:
         """How many places each client has."""
         return int(self.x.shape[0]) // len(self.counts)
-
-    def linear(self, *args: Any, **kwargs: Any) -> torch.Tensor | None:
-        """`F.linear` with its weight's gradient as a product, if that is wanted and pays."""
-        return None if self.products is None else self.products.linear(len(self.counts), *args, **kwargs)
 
 
 def _stacked_linear(
@@ -118,8 +114,6 @@ class _StackedMode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func is F.linear and (fast := self.batch.linear(*args, **kwargs)) is not None:
-            return fast
         if func in _RULES:
             return _RULES[func](len(self.batch.counts), *args, **kwargs)
         if func in _DROPOUT or func in _RANDOM:
@@ -145,8 +139,6 @@ class _LoopMode(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _DROPOUT or func in _RANDOM:
             return _keyed(func, self.batch, *args, **(kwargs or {}))
-        if func is F.linear and (fast := self.batch.linear(*args, **(kwargs or {}))) is not None:
-            return fast
         if func is F.conv2d and len(args) > 1:
             args = (args[0], args[1].clone(memory_format=torch.channels_last), *args[2:])
         elif func is torch.Tensor.view and not args[0].is_contiguous():  # written for channels first
@@ -184,8 +176,6 @@ class Stacked:
         """The outputs, client after client."""
         if self.vmapped:
             return self._vmapped(parameters, batch)
-        if batch.products is not None:
-            batch.products.expect(parameters)
         try:
             with _StackedMode(parameters, batch):
                 out: torch.Tensor = functional_call(self.module, with_buffers(self.module, parameters), (batch.x,))
@@ -210,8 +200,6 @@ class OneByOne:
     def __call__(self, parameters: Parameters, batch: Batch) -> torch.Tensor:
         """The outputs for one client's records."""
         own = {name: value.view(value.shape[1:]) for name, value in parameters.items()}
-        if batch.products is not None:
-            batch.products.expect(own)
         with _LoopMode(batch):
             out: torch.Tensor = functional_call(self.module, with_buffers(self.module, own), (batch.x,))
         return out

@@ -17,6 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from sfumato.local.patches import Convolution, Patches
+from sfumato.norms import norms_from_above
+
 _MEMORY = 40  # the operations that take as long as writing one number of a gradient and reading it back, as measured
 _ROUNDING = 2.0**-24
 
@@ -41,11 +44,31 @@ class Rows:
 
     def squares(self) -> Tensor:
         """The sum of the squares."""
-        return _squares(self.gradients.reshape(len(self.gradients), -1))
+        return norms_from_above(self.gradients.reshape(len(self.gradients), -1)).square()
 
     def add_to(self, total: Tensor, factors: Tensor) -> None:
-        """One product of a vector and a matrix."""
-        total.add_(_channels_first(factors @ self.gradients.reshape(len(factors), -1), total.shape, self.kernel))
+        """One product of a matrix and a vector."""
+        columns = self.gradients.reshape(len(factors), -1).T
+        if self.kernel:
+            total.add_(_channels_first(torch.mv(columns, factors), total.shape, self.kernel))
+        else:
+            total.view(-1).addmv_(columns, factors)
+
+
+@dataclass(frozen=True)
+class Dyads:
+    """Gradients `g a^T` that stay unformed, of a map that was used once: inputs [records, in], output gradients [records, out]."""
+
+    inputs: Tensor
+    outputs: Tensor
+
+    def squares(self) -> Tensor:
+        """A product of two norms."""
+        return (_norms(self.inputs, 1) * _norms(self.outputs, 1)).square()
+
+    def add_to(self, total: Tensor, factors: Tensor) -> None:
+        """One matrix product over the records."""
+        total.addmm_((self.outputs * factors[:, None]).T, self.inputs)
 
 
 @dataclass(frozen=True)
@@ -61,10 +84,8 @@ class Outer:
     kernel: tuple[int, ...] = ()
 
     def squares(self) -> Tensor:
-        """A product of two norms at one position, of two Gram matrices at several."""
+        """A product of two Gram matrices."""
         positions = self.inputs.shape[2]
-        if positions == 1:
-            return (_norms(self.inputs, 2, 3) * _norms(self.outputs, 2, 3)).square().sum(1)
         inputs, outputs = _gram(self.inputs), _gram(self.outputs)
         norms_squared = (inputs * outputs).sum((1, 2, 3)).clamp(min=0.0)
         lengths = (inputs.diagonal(dim1=2, dim2=3) * outputs.diagonal(dim1=2, dim2=3)).sqrt().sum((1, 2))
@@ -104,21 +125,6 @@ def _norms(part: Tensor, *dimensions: int) -> Tensor:
     return norms
 
 
-def _squares(rows: Tensor) -> Tensor:
-    """The squared norm of each row, at most 2^-17 too large and never too small.
-
-    A copy in float64 takes longer than the gradient took to compute, so long rows are summed in float32 by runs of 64, which
-    lose at most 66 roundings. Where squares leave float32's range, float64 does it after all.
-    """
-    whole = rows.shape[1] // 64 * 64
-    if whole >= 1024:
-        parts = rows[:, :whole].reshape(len(rows), -1, 64)
-        runs: Tensor = torch.linalg.vector_norm(parts, dim=2).double().square().sum(1)
-        if ((runs > 1e-20) & (runs < math.inf)).all():
-            return runs * (1.0 + 2.0**-17) + _norms(rows[:, whole:], 1).square()
-    return _norms(rows, 1).square()
-
-
 def _gram(part: Tensor) -> Tensor:
     return part.double() @ part.double().transpose(2, 3)
 
@@ -130,44 +136,24 @@ def _channels_first(flat: Tensor, shape: torch.Size, kernel: tuple[int, ...]) ->
 def _product(inputs: Tensor, outputs: Tensor, kernel: tuple[int, ...] = ()) -> Piece:
     """Form the gradients where two Gram matrices would cost more than writing them and reading them back."""
     positions, wide, high = inputs.shape[2], inputs.shape[3], outputs.shape[3]
-    if positions == 1 or 2 * positions * positions * (wide + high) < _MEMORY * wide * high:
+    if 2 * positions * positions * (wide + high) < _MEMORY * wide * high:
         return Outer(inputs, outputs, kernel)
-    return Rows(outputs.transpose(2, 3) @ inputs, kernel)
+    formed = torch.bmm(outputs.flatten(0, 1).transpose(1, 2), inputs.flatten(0, 1))
+    return Rows(formed.view(len(inputs), -1), kernel)
 
 
 def _linear(layer: nn.Linear, a: Tensor, g: Tensor) -> dict[str, Callable[[], Piece]]:
+    if a.dim() == 2:
+        return {"weight": lambda: Dyads(a, g), "bias": lambda: Rows(g)}
     a, g = a.reshape(len(a), 1, -1, a.shape[-1]), g.reshape(len(g), 1, -1, g.shape[-1])
     return {"weight": lambda: _product(a, g), "bias": lambda: Rows(g.sum((1, 2)))}
 
 
-def _unfold(layer: nn.Conv1d | nn.Conv2d | nn.Conv3d, a: Tensor) -> Tensor:
-    """The patch under the kernel at every position: [records, groups, positions, kernel * channels of the group]."""
-    mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
-    padding = layer._reversed_padding_repeated_twice
-    a = functional.pad(a, padding, mode) if any(padding) else a
-    inside = a.shape[1] // layer.groups
-    steps = a.stride()[2:]
-    reach = [d * (k - 1) for d, k in zip(layer.dilation, layer.kernel_size, strict=True)]
-    counts = [(size - r - 1) // s + 1 for size, r, s in zip(a.shape[2:], reach, layer.stride, strict=True)]
-    records = ((len(a), layer.groups), (a.stride(0), inside * a.stride(1)))
-    places = (counts, [step * s for step, s in zip(steps, layer.stride, strict=True)])
-    patch = (
-        (*layer.kernel_size, inside),
-        (*(step * d for step, d in zip(steps, layer.dilation, strict=True)), a.stride(1)),
-    )
-    # Copy with the longer run of neighbours in memory innermost: channels (and columns) of a patch, or places in a line.
-    channels_run = inside * layer.kernel_size[-1] if a.stride(1) == 1 else 1
-    along_places = counts[-1] > channels_run
-    first, second = (patch, places) if along_places else (places, patch)
-    strided = a.as_strided((*records[0], *first[0], *second[0]), (*records[1], *first[1], *second[1]))
-    flat = strided.reshape(len(a), layer.groups, math.prod(first[0]), math.prod(second[0]))
-    return flat.transpose(2, 3) if along_places else flat
-
-
-def _convolution(layer: nn.Conv1d | nn.Conv2d | nn.Conv3d, a: Tensor, g: Tensor) -> dict[str, Callable[[], Piece]]:
+def _convolution(layer: Convolution, a: Tensor | Patches, g: Tensor) -> dict[str, Callable[[], Piece]]:
     def weight() -> Piece:
         last = g.movedim(1, -1).reshape(len(g), -1, layer.groups, layer.out_channels // layer.groups)
-        return _product(_unfold(layer, a), last.transpose(1, 2), layer.kernel_size)
+        patches = a if isinstance(a, Patches) else Patches.of(layer, a)
+        return _product(patches.columns, last.transpose(1, 2), layer.kernel_size)
 
     return {"weight": weight, "bias": lambda: Rows(g.flatten(2).sum(2))}
 

@@ -25,13 +25,13 @@ from sfumato.local.per_record_passes import (
     NoRule,
     Pieces,
     Problem,
+    chained,
     one_by_one,
     one_pass,
     one_pass_channels_last,
     vectorised,
     views,
 )
-from sfumato.local.working_copy import working_copy
 from sfumato.update import Layout
 
 _SHRINK = 1.0 + 2.0**-20
@@ -66,9 +66,9 @@ class ClippedSum:
     are in work at once.
 
     The first batch with at least three records chooses the way: one pass with layer rules if every trainable parameter
-    belongs to a layer with a rule, else `vmap(grad)`. Either is taken only if it agrees on a few records, in two orders, with
-    autograd on each record alone; and that loop is taken when neither does, and for a batch in which a layer turns out
-    to be used in a way that its rule does not cover.
+    belongs to a layer with a rule (without autograd if the module is a plain chain of layers), else `vmap(grad)`. Either is
+    taken only if it agrees on a few records, in two orders, with autograd on each record alone; and that loop is taken when
+    neither does, and for a batch in which a layer turns out to be used in a way that its rule does not cover.
     """
 
     module: nn.Module
@@ -95,7 +95,7 @@ class ClippedSum:
                     f"layer {name!r} has a forward of its own, which a copy would share. Write it as a class."
                 )
         refuse_batch_statistics(self.module)
-        object.__setattr__(self, "module", working_copy(self.module))
+        object.__setattr__(self, "module", copy.deepcopy(self.module))
 
     def __call__(self, row: Tensor, x: Tensor, y: Tensor, key: Key | None = None) -> Tensor:
         """The clipped sum at the parameters `row`; zeros for no records. Only dropout needs the key."""
@@ -108,19 +108,17 @@ class ClippedSum:
         if len(x) != len(y):
             raise BadValue(f"{len(x)} records with {len(y)} targets. Give one target for each record.")
         total = torch.zeros(self.layout.dimension)
-        norms = torch.zeros(len(x), dtype=torch.float64)
         if len(x) == 0:
-            return total, norms
+            return total, torch.zeros(0, dtype=torch.float64)
         with self._copy() as copied:
             way = self._way(copied, row, x, y)
             problem = copied
             if not self._chosen or self._random:
                 problem = replace(copied, masks=KeyedMasks(None if key is None else key.generator()))
             size = 1 if way is one_by_one else self.micro_batch
-            for start in range(0, len(x), size):
-                part = slice(start, start + size)
-                norms[part] = self._add(total, way, problem, row, x[part], y[part])
-        return total, norms
+            parts = zip(torch.split(x, size), torch.split(y, size), strict=True)
+            norms = [self._add(total, way, problem, row, some, of) for some, of in parts]
+        return total, norms[0] if len(norms) == 1 else torch.cat(norms)
 
     def way(self) -> str:
         """How the gradients are computed; "undecided" before the first batch with three records."""
@@ -163,7 +161,8 @@ class ClippedSum:
         norms = _norms(truth, len(x))
         if not ((norms > 0.0) & norms.isfinite()).all():
             return one_by_one  # nothing to compare by: a later batch chooses
-        ways = (one_pass_channels_last, one_pass, vectorised) if problem.layers else (vectorised,)
+        ways: tuple[Way, ...] = (one_pass_channels_last, one_pass, vectorised) if problem.layers else (vectorised,)
+        ways = (chained, *ways) if problem.chain else ways
         if masks.asked:
             self._random.append(True)
         self._chosen.append(next((way for way in ways if self._agrees(way, truth, problem, row, x, y)), one_by_one))
@@ -192,10 +191,9 @@ class ClippedSum:
 
 
 def _norms(pieces: Pieces, records: int) -> Tensor:
-    squares = torch.zeros(records, dtype=torch.float64)
-    for piece in pieces.values():
-        squares += piece.squares()
-    return squares.sqrt()
+    if not pieces:
+        return torch.zeros(records, dtype=torch.float64)
+    return torch.stack([piece.squares() for piece in pieces.values()]).sum(0).sqrt()
 
 
 def _add_pieces(total: Tensor, layout: Layout, pieces: Pieces, factors: Tensor) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from sfumato.errors import BadValue
+from sfumato.local.chain import Chain
 from sfumato.local.layer_rules import Piece, Rows, Rule, rule_for
 from sfumato.local.per_record_masks import KeyedMasks
 from sfumato.local.recordwise import MixesRecords, RecordWise, losses_apart
@@ -81,11 +82,12 @@ class Problem:
     loss: Loss
     masks: KeyedMasks | nullcontext[None] = field(default_factory=nullcontext)
     layers: dict[nn.Module, Ruled] | None = None
+    chain: Chain | None = None
 
     @staticmethod
     def of(module: nn.Module, layout: Layout, loss: Loss) -> Problem:
         """With the layers looked up."""
-        return Problem(module, layout, loss, layers=ruled_layers(module))
+        return Problem(module, layout, loss, layers=ruled_layers(module), chain=Chain.of(module, patches=True))
 
     def total(self, x: Tensor, y: Tensor, parameters: dict[str, Tensor] | None = None) -> Tensor:
         """The sum of the records' losses, with dropout by the masks."""
@@ -100,8 +102,11 @@ class Problem:
                 outputs = self.module(x)
         except MixesRecords:
             raise NoRule from None
-        apart = partial(losses_apart, self.loss, size=1)
-        return losses_of(apart, outputs, y, len(x)).sum()
+        return self.losses_apart(outputs, y).sum()
+
+    def losses_apart(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """The losses, each computed from its own record."""
+        return losses_of(partial(losses_apart, self.loss, size=1), outputs, y, len(y))
 
     def parameters(self, row: Tensor) -> dict[str, Tensor]:
         """Copies of the parameters in the row, in the module's own types."""
@@ -146,6 +151,20 @@ class _Keep(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         ctx.tape.gradients[ctx.layer] = gradients[0]
         return gradients[0], None, None, None
+
+
+def chained(problem: Problem, row: Tensor, x: Tensor, y: Tensor) -> Pieces:
+    """One forward and one backward through a chain of layers, without autograd; the layer rules do the rest."""
+    layers, chain = problem.layers, problem.chain
+    if layers is None or chain is None or not chain.takes(x):
+        raise NoRule
+    values = problem.layout.split(row.detach()[None])
+    pieces: Pieces = {}
+    with torch.no_grad():
+        for link, g, inputs, _ in chain.forward(values, x).back(lambda outputs: problem.losses_apart(outputs, y)):
+            rules = layers[link.layer].rule.pieces(link.layer, inputs, g)
+            pieces |= {name: rules[own]() for own, (name, _) in layers[link.layer].trained.items()}
+    return pieces
 
 
 def one_pass(problem: Problem, row: Tensor, x: Tensor, y: Tensor) -> Pieces:

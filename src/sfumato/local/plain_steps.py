@@ -9,7 +9,9 @@ import torch
 
 from sfumato.claim import Claim
 from sfumato.errors import BadValue
+from sfumato.local.chain import Chain
 from sfumato.local.forward import Batch, DropoutMasks
+from sfumato.local.mean_gradients import mean_gradients, written_out
 from sfumato.local.task import Task
 from sfumato.optimizer import GradientDescent
 from sfumato.sample import Everyone, FixedSize, Poisson
@@ -52,12 +54,13 @@ class PlainSteps:
         state = self.optimizer.start(row)
         optimizer = replace(self.optimizer, lr=self.optimizer.lr * self.lr_decay**task.round)
         masks = DropoutMasks([key.child("dropout")])
+        chain = Chain.for_records(task.forward.module, records.x)
         for step in range(self.steps):
             drawn = torch.from_numpy(self.batch.draw(records.count, key.child("step", number=step).child("batch")))
             if not len(drawn):
                 continue
-            leaf = row.detach().clone().requires_grad_()
-            outputs = task.forward(task.layout.split(leaf[None]), Batch(records.x[drawn], (len(drawn),), masks))
-            (gradient,) = torch.autograd.grad(task.loss(outputs, records.y[drawn]).mean(), leaf)
+            batch = Batch(records.x[drawn], (len(drawn),), masks)
+            found = mean_gradients(task, chain, task.layout.split(row[None]), batch, records.y[drawn])
+            gradient = torch.cat([part.flatten() for part in written_out(found)])
             row, state = optimizer.step(row, state, -(gradient + self.weight_decay * row))
-        return row.detach() - task.params
+        return row - task.params

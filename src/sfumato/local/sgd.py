@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
@@ -13,12 +14,11 @@ from sfumato.claim import Claim
 from sfumato.client import clipped
 from sfumato.errors import BadValue
 from sfumato.local.batches import Schedule, epoch_batches
-from sfumato.local.forward import Batch, DropoutMasks, Parameters
-from sfumato.local.gradients import Gradients, NormPenalty, SharpnessAware
-from sfumato.local.products import Products
-from sfumato.local.recordwise import losses_apart
+from sfumato.local.chain import Chain, Product
+from sfumato.local.forward import Batch, DropoutMasks, joined
+from sfumato.local.gradients import NormPenalty, SharpnessAware
+from sfumato.local.mean_gradients import mean_gradients, written_out
 from sfumato.local.task import Task
-from sfumato.local.working_copy import is_plain_chain
 from sfumato.shapes import Rows
 
 
@@ -64,8 +64,8 @@ class Sgd:
         return claim
 
     def trial(self) -> tuple[Sgd, int]:
-        """The same training for two steps, and how many records that takes: for measuring."""
-        return replace(self, epochs=None, steps=2), 2 * self.batch_size
+        """The same training for a few steps, and how many records that takes: for measuring."""
+        return replace(self, epochs=None, steps=4), 4 * self.batch_size
 
     def train(self, task: Task) -> Rows:
         """The rows, in the order given. Clients with fewer steps drop out of the block when they are done."""
@@ -74,49 +74,56 @@ class Sgd:
             for records, key in zip(task.clients, task.keys, strict=True)
         ]
         schedule = Schedule.of(batches, [records.count for records in task.clients])
-        masks = DropoutMasks([task.keys[i].child("dropout") for i in schedule.order])
-        x = torch.cat([task.clients[i].x for i in schedule.order])
-        y = torch.cat([task.clients[i].y for i in schedule.order])
-        starts = task.starts if len(task.clients) == 1 else task.starts[list(schedule.order)]
-        rows = starts.clone()
+        order, alone = list(schedule.order), len(task.clients) == 1
+        masks = DropoutMasks([task.keys[i].child("dropout") for i in order])
+        x = torch.cat([task.clients[i].x for i in order])
+        y = torch.cat([task.clients[i].y for i in order])
+        as_given = order == sorted(order)
+        starts = task.starts if as_given else task.starts[order]
+        rows = starts.clone() if alone else starts
+        model = task.layout.split(rows)
+        if not alone:  # a client's layers are views of its row; several clients' lie apart, and batched products want them together
+            model = {name: value.clone(memory_format=torch.contiguous_format) for name, value in model.items()}
+        chain = Chain.for_records(task.forward.module, x, len(task.clients))
         velocity: list[torch.Tensor] = []
         lr = self.lr * self.lr_decay**task.round
-        plain = not self.penalties and self.momentum == 0.0 and is_plain_chain(task.forward.module)
         for step in range(schedule.steps):
             index, counts = schedule.at(step)
             active = len(counts)
-            parameters = {
-                name: value.requires_grad_() for name, value in task.layout.split(rows[:active].detach()).items()
-            }
-            batch = Batch(x.index_select(0, index), counts, masks, Products() if plain else None)
-            leaves, labels = list(parameters.values()), y.index_select(0, index)
+            parameters = {name: value[:active] for name, value in model.items()}
+            batch = Batch(x.index_select(0, index), counts, masks)
+            labels, leaves = y.index_select(0, index), list(parameters.values())
             aside: AbstractContextManager[None] = nullcontext()
             if self.gradient is not None:
-                first = _mean_gradients(task, parameters, replace(batch, products=None), labels)
+                first = written_out(mean_gradients(task, chain, parameters, batch, labels))
                 aside = self.gradient.perturbed(first, leaves)
             with aside:
-                gradients = _mean_gradients(task, parameters, batch, labels)
+                gradients = mean_gradients(task, chain, parameters, batch, labels)
             with torch.no_grad():
-                if batch.products is not None:
-                    leaves, gradients = batch.products.descend(parameters, gradients, lr, self.weight_decay)
                 anchors = list(task.layout.split(starts[:active]).values()) if self.penalties else []
                 velocity = self._step(leaves, gradients, velocity, anchors, lr)
                 if self.project is not None:
-                    rows[:active] = task.params + clipped(rows[:active] - task.params, self.project)
-        place = torch.from_numpy(np.argsort(schedule.order))
-        rows.sub_(task.params)
-        return rows if len(task.clients) == 1 else rows.index_select(0, place)
+                    inside = task.params + clipped(joined(parameters) - task.params, self.project)
+                    torch._foreach_copy_(leaves, list(task.layout.split(inside).values()))
+        rows = (rows if alone else joined(model)).sub_(task.params)
+        return rows if as_given else rows.index_select(0, torch.from_numpy(np.argsort(order)))
 
     def _step(
         self,
         leaves: list[torch.Tensor],
-        gradients: Gradients,
+        found: Sequence[torch.Tensor | Product],
         velocity: list[torch.Tensor],
         anchors: list[torch.Tensor],
         lr: float,
     ) -> list[torch.Tensor]:
-        """Move the leaves, which are views of the rows, in place; give back the momentum."""
-        grads = gradients
+        """Move the leaves in place; give back the momentum."""
+        if not self.momentum and not self.penalties:
+            for leaf, gradient in zip(leaves, found, strict=True):
+                if isinstance(gradient, Product):
+                    gradient.descend(leaf, lr, 1.0 - lr * self.weight_decay)
+            leaves = [leaf for leaf, gradient in zip(leaves, found, strict=True) if not isinstance(gradient, Product)]
+            found = [gradient for gradient in found if not isinstance(gradient, Product)]
+        grads = written_out(found)
         if self.weight_decay:
             torch._foreach_add_(grads, leaves, alpha=self.weight_decay)
         for penalty in self.penalties:
@@ -131,32 +138,6 @@ class Sgd:
         for leaf, gradient in zip(leaves, grads, strict=True):
             leaf.sub_(gradient, alpha=lr)
         return velocity
-
-
-def _mean_gradients(task: Task, parameters: Parameters, batch: Batch, y: torch.Tensor) -> Gradients:
-    """The gradient of each client's mean loss over its own records; empty where it is left as a product."""
-    losses = losses_apart(task.loss, task.forward(parameters, batch), y, batch.width)
-    even = min(batch.counts) == batch.width
-    total = losses.sum() / batch.width if even else (losses * _weights(batch.counts).to(losses)).sum()
-    leaves = list(parameters.values())
-    found = torch.autograd.grad(total, leaves, allow_unused=True)
-    kept = batch.products.of if batch.products is not None else {}
-    places: set[int] = set()
-    gradients = []
-    for (name, leaf), gradient in zip(parameters.items(), found, strict=True):
-        if gradient is None:
-            gradient = leaf.new_zeros(0 if kept.get(name) else leaf.shape)
-        elif not gradient.is_contiguous() or gradient.untyped_storage().data_ptr() in places:
-            gradient = gradient.clone(memory_format=torch.contiguous_format)  # steps write to it: it must be its own
-        places.add(gradient.untyped_storage().data_ptr())
-        gradients.append(gradient)
-    return gradients
-
-
-def _weights(counts: tuple[int, ...]) -> torch.Tensor:
-    """What each place counts in its client's mean: nothing beyond the client's own records."""
-    own = torch.tensor(counts, dtype=torch.float64)[:, None]
-    return ((torch.arange(max(counts)) < own) / own).flatten()
 
 
 def local_sgd(
