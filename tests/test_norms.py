@@ -24,3 +24,9 @@ def test_a_row_that_is_not_finite_has_no_finite_norm(size: int) -> None:
     found = norms_from_above(rows)
     assert found.isfinite().tolist() == [True, False, False, True] and len(norms_from_above(rows[:0])) == 0
     assert found[0] == pytest.approx(size**0.5, rel=2e-5)
+
+
+def test_a_norm_does_not_depend_on_the_rows_beside_it() -> None:
+    row = Key.from_seed(1).normal(1, 2000).float()
+    for other in (0.0, 1e-20, 1.0, 1e30, torch.nan, torch.inf):
+        assert norms_from_above(torch.cat([row, row * other]))[0] == norms_from_above(row)[0]

@@ -28,8 +28,11 @@ def norms_from_above(rows: Tensor) -> Tensor:
     if whole < size:
         runs = torch.cat([runs, torch.linalg.vector_norm(rows[:, whole:], dim=1, keepdim=True)], dim=1)
     norms = _exact(runs)
-    least, most = torch.aminmax(norms)
-    return norms * (1.0 + 2.0**-17) if float(least) > 1e-10 and float(most) < math.inf else _exact(rows)
+    fits = (norms > 1e-10) & (norms < math.inf)
+    norms = norms * (1.0 + 2.0**-17)
+    if not fits.all():  # row by row: no row's norm may depend on another row
+        norms[~fits] = _exact(rows[~fits])
+    return norms
 
 
 def _exact(rows: Tensor) -> Tensor:

@@ -9,12 +9,16 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils import prune
 
-from sfumato import Key, Records, Sgd, classification
+from sfumato import Key, Records, Sgd, classification, measures
 from sfumato.engine.plan import Plan
+from sfumato.errors import BadValue
 from sfumato.local import sgd
-from sfumato.local.chain import Chain
+from sfumato.local.chain import Chain, Product
 from sfumato.local.gradients import NormPenalty, SharpnessAware
+from sfumato.local.patches import Patches
+from sfumato.local.recordwise import gradient_at_outputs
 from sfumato.local.task import Task
 from sfumato.update import Layout
 
@@ -90,13 +94,26 @@ def test_a_chain_takes_the_steps_of_autograd(
     assert torch.allclose(found, expected, atol=2e-6) and expected.norm() > 0.1
 
 
+def tanhs() -> nn.Module:
+    two = nn.Tanh(), nn.Identity(), nn.Tanh()
+    return nn.Sequential(
+        nn.Linear(6, 5), *two, nn.Linear(5, 5), nn.Tanh(), nn.ReLU(), nn.Tanh(), nn.Flatten(), nn.Tanh()
+    )
+
+
+def bias_first() -> nn.Module:
+    module = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(300, 3))
+    prune.l1_unstructured(module[0], "weight", 0.5)
+    return nn.Sequential(prune.remove(module[0], "weight"), *module[1:])
+
+
 @pytest.mark.parametrize("patches", [False, True])
-@pytest.mark.parametrize("make", [images, perceptron])
+@pytest.mark.parametrize("make", [images, perceptron, tanhs, bias_first])
 def test_outputs_and_gradients_at_every_layer_are_those_of_autograd(
     make: Callable[[], nn.Module], patches: bool
 ) -> None:
     module = seeded(make)
-    x = Key.from_seed(3).normal(7, *((1, 12, 12) if make is images else (6,))).float()
+    x = Key.from_seed(3).normal(7, *((1, 12, 12) if make in (images, bias_first) else (6,))).float()
     x[0] = 0.0  # ties
     chain = Chain.of(module, patches)
     assert chain is not None and chain.takes(x)
@@ -107,12 +124,13 @@ def test_outputs_and_gradients_at_every_layer_are_those_of_autograd(
         way = chain.forward({name: p.detach()[None] for name, p in module.named_parameters()}, x)
         assert torch.allclose(way.outputs, out, atol=1e-6)
         layers = []
-        for link, g, kept, own in way.back(torch.square):
+        for link, g, kept, own in way.back(2.0 * way.outputs):
             layers.append(link.layer)
-            if "bias" in own:
-                bias = g.sum([0, *range(2, g.dim())])
-                assert torch.allclose(bias, expected[link.names["bias"]], atol=1e-4)
-            assert len(kept.image if hasattr(kept, "image") else kept) == len(x)
+            found = link.gradients(g, kept.image if isinstance(kept, Patches) else kept, own)
+            assert found.keys() == link.names.keys()
+            for name, part in found.items():
+                gradient = part.full() if isinstance(part, Product) else part
+                torch.testing.assert_close(gradient[0], expected[link.names[name]], rtol=1e-4, atol=1e-5)
     assert layers == [layer for layer in module.modules() if isinstance(layer, nn.Linear | nn.Conv2d)][::-1]
 
 
@@ -145,6 +163,12 @@ def _tied() -> nn.Module:
     return nn.Sequential(one, two)
 
 
+def _extra() -> nn.Module:
+    module = perceptron()
+    module.extra = nn.Parameter(torch.ones(1))
+    return module
+
+
 class Doubled(nn.Sequential):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         return torch.as_tensor(2.0 * super().forward(input))
@@ -165,6 +189,7 @@ NO_CHAIN: dict[str, Callable[[], nn.Module]] = {
     "circular padding": lambda: nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular"),
     "indices": lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(2, return_indices=True)),
     "two types": lambda: nn.Sequential(nn.Linear(6, 3), nn.Linear(3, 2).double()),
+    "a parameter of nobody": _extra,
     "nothing to train": lambda: nn.Sequential(nn.Tanh()),
     "weight norm": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(6, 4)),
 }
@@ -173,6 +198,23 @@ NO_CHAIN: dict[str, Callable[[], nn.Module]] = {
 @pytest.mark.parametrize("name", NO_CHAIN)
 def test_what_is_no_chain(name: str) -> None:
     assert Chain.of(NO_CHAIN[name]()) is None
+
+
+def test_a_hook_on_all_modules_is_seen() -> None:
+    handle = nn.modules.module.register_module_forward_hook(lambda *args: None)
+    assert Chain.of(perceptron()) is None
+    handle.remove()
+    assert Chain.of(perceptron()) is not None
+
+
+def test_a_window_of_nothing_but_padding_is_not_lifted() -> None:
+    pool = nn.MaxPool2d(2, stride=1, padding=1, dilation=3)
+    module = seeded(lambda: nn.Sequential(nn.Conv2d(1, 1, 1), nn.ReLU(), pool))
+    chain, x = Chain.of(module), torch.ones(1, 1, 2, 2)
+    assert chain is not None
+    with torch.no_grad():
+        found = chain.forward({name: p.detach()[None] for name, p in module.named_parameters()}, x).outputs
+        assert torch.equal(found, module(x))
 
 
 def test_what_a_chain_does_not_take() -> None:
@@ -210,3 +252,31 @@ def test_parameters_that_share_a_gradient_are_stepped_one_by_one(local: dict[str
         F.cross_entropy(module(x), y).backward()
         optimizer.step()
     assert torch.allclose(found[0], Layout.of(module).row(module) - start, atol=1e-6)
+
+
+class Absolute:
+    """A loss that is an object without a hash."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __call__(self, outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (outputs - y[:, None]).abs().sum(1)
+
+
+@pytest.mark.parametrize("weights", [0.25, torch.tensor([0.5, 0.0, 2.0, 1.0], dtype=torch.float64)])
+@pytest.mark.parametrize("loss", [measures.cross_entropy, Absolute(), lambda outputs, y: outputs[:, 0]])
+def test_the_gradient_at_the_outputs_is_that_of_autograd(loss: Any, weights: Any) -> None:
+    outputs = (3.0 * Key.from_seed(5).normal(4, 3)).float().requires_grad_()
+    y = torch.tensor([0, 2, 2, 1])
+    (expected,) = torch.autograd.grad((loss(outputs, y) * weights).sum(), outputs)
+    found = gradient_at_outputs(loss, outputs.detach(), y, weights, size=2)
+    torch.testing.assert_close(found, expected.float(), rtol=1e-6, atol=1e-7)
+    found.zero_()  # it is nobody else's
+
+
+@pytest.mark.parametrize(
+    "y", [torch.tensor([0, 1, -100, 1]), torch.tensor([0, 1, 3, 1]), torch.ones(4), torch.ones(4, 1)]
+)
+def test_no_target_is_passed_over(y: torch.Tensor) -> None:
+    with pytest.raises((BadValue, RuntimeError, IndexError)):
+        gradient_at_outputs(measures.cross_entropy, torch.zeros(4, 3), y)

@@ -21,7 +21,7 @@ from sfumato.key import Key
 from sfumato.local import layer_rules, per_record, per_record_passes
 from sfumato.local.chain import Chain
 from sfumato.local.layer_rules import Outer, Rows
-from sfumato.local.patches import Patches
+from sfumato.local.patches import Patches, small
 from sfumato.local.per_record import ClippedSum, clip_factors
 from sfumato.local.per_record_check import check_records_do_not_mix
 from sfumato.local.per_record_passes import Problem, one_pass
@@ -169,6 +169,17 @@ class Unused(nn.Module):
         return torch.as_tensor(self.used(x))
 
 
+class Turned(nn.Module):
+    """A layer that works on the transpose of its input, so that it sees all records."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.as_tensor(self.layer(F.relu(x.T).T))
+
+
 class Frozen(nn.Sequential):
     """A frozen body, and a layer of which only the bias is trained."""
 
@@ -246,6 +257,7 @@ ZOO: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor], str]] = {
     "as many positions as records": (PositionsFirst, real(4, 3), VMAP),
     "records in another order": (Sorted, real(6), VMAP),
     "a hook": (_with_hook, real(6), VMAP),
+    "turned around": (Turned, real(6), VMAP),
     "weight norm": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(6, 4)), real(6), VMAP),
     "batch norm, fixed": (lambda: nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Tanh()).eval(), real(6), VMAP),
     "transformer": (lambda: nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True), real(3, 4), VMAP),
@@ -472,15 +484,49 @@ def test_a_large_batch_is_worked_in_parts(hidden: bool, monkeypatch: pytest.Monk
     assert max(seen) == 16 and sum(size for size in seen if size == 16) == 96
 
 
-def test_first_batches_that_are_too_small_to_choose_by() -> None:
-    module, x, y, _ = example("mlp")
+def test_words_too_few_to_choose_by() -> None:
+    module, x, y, _ = example("embedding")
     layout = Layout.of(module)
     clipped = ClippedSum(module, layout, squared, 1.0)
     small = clipped(layout.row(module), x[:2], y[:2])
     assert clipped.way() == "undecided"
     torch.testing.assert_close(small.double(), loop(module, x[:2], y[:2], 1.0)[0], rtol=1e-5, atol=1e-6)
     clipped(layout.row(module), x, y)
-    assert clipped.way() == CHAIN
+    assert clipped.way() == FAST
+
+
+def test_one_record_is_enough_to_choose_by() -> None:
+    module, x, y, _ = example("mlp")
+    layout = Layout.of(module)
+    one, other = (ClippedSum(module, layout, squared, 1.0) for _ in range(2))
+    one(layout.row(module), x[:1], y[:1])
+    assert one.way() == CHAIN
+    other(layout.row(module), x, y)
+    assert torch.equal(one(layout.row(module), x, y), other(layout.row(module), x, y))  # whatever came before
+
+
+@pytest.mark.parametrize("norm", [1.0, 0.1, 1e-3, 1e-6, 1e-7])
+def test_factors_near_zero_keep_the_norm(norm: float) -> None:
+    module = nn.Linear(1, 1, bias=False)
+    layout = Layout.of(module)
+    clipped = ClippedSum(module, layout, lambda out, y: out[:, 0] * y, norm)
+    row = layout.row(module)
+    for exponent in torch.linspace(20.0, 38.5, 200).tolist():
+        assert clipped(row, torch.ones(1, 1), torch.tensor([10.0**exponent])).abs().item() <= norm
+
+
+def test_a_huge_input_and_a_tiny_gradient_keep_the_norm() -> None:
+    module = nn.Linear(64, 64, bias=False)
+    layout = Layout.of(module)
+    for norm in (2e-4, 1e-3, 2e-3):
+        clipped = ClippedSum(module, layout, lambda out, y: out.sum(1) * y, norm)
+        total = clipped(layout.row(module), torch.full((1, 64), 3e38), torch.tensor([1e-39]))
+        assert total.double().norm() <= norm
+
+
+def test_a_record_more_leaves_the_convolution_of_the_others_alone() -> None:
+    layer = nn.Conv2d(8, 16, 8)
+    assert len({small(layer, torch.zeros(records, 8, 8, 8)) for records in range(1, 200)}) == 1
 
 
 class Depends(nn.Module):

@@ -70,13 +70,11 @@ class Cohort:
     def __init__(self, job: Job, population: Population, plan: Plan, diagnostics: bool = False) -> None:
         self.job, self.population, self.plan, self.diagnostics = job, population, plan, diagnostics
         self._own = threading.local()
-        self._own.module = copy.deepcopy(job.module)
         self._threads = torch.get_num_threads()
         self._pool = ThreadPoolExecutor(plan.workers, initializer=self._start_worker) if plan.workers > 1 else None
 
     def _start_worker(self) -> None:
         torch.set_num_threads(1)
-        self._own.module = copy.deepcopy(self.job.module)
 
     def close(self) -> None:
         """Stop the workers and give the threads back."""
@@ -148,6 +146,8 @@ class Cohort:
         return Total(total, weight, norms, dict(zip(ids, rows, strict=True)) if keeps else {})
 
     def _task(self, start: _Start, ids: list[int], clients: list[Records], keys: list[Key]) -> Task:
+        if not hasattr(self._own, "module"):  # another thread goes on with the run
+            self._own.module = copy.deepcopy(self.job.module)
         return Task(
             self.plan.forward(self._own.module),
             self.job.slots.layout,

@@ -16,7 +16,7 @@ alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules import module as torch_modules
 
 from sfumato.local.patches import Patches, small
 
@@ -116,7 +117,7 @@ class _Convolution(Trained):
 
     def gradients(self, g: Tensor, x: Tensor, own: Own) -> dict[str, Tensor | Product]:
         found = self._backward(g, x, own, [False, True, "bias" in own])
-        return {name: part[None].contiguous() for name, part in zip(own, found, strict=True)}
+        return {name: part[None].contiguous() for name, part in zip(("weight", "bias"), found, strict=False)}
 
     def _backward(self, g: Tensor, x: Tensor, own: Own, wanted: list[bool]) -> list[Tensor]:
         layer = self.layer
@@ -139,7 +140,7 @@ class _ConvolutionByPatches(_Convolution):
 
 
 class _Relu(Link):
-    """In place: what comes before it is new, and keeps no output."""
+    """In place: what comes before it is new, and its output is kept by nobody, or by a tanh to which zeros make no difference."""
 
     def forward(self, x: Tensor, own: Own) -> tuple[Tensor, Tensor]:
         return x.relu_(), x
@@ -150,10 +151,11 @@ class _Relu(Link):
 
 
 class _Tanh(Link):
-    """In place, like ReLU."""
+    """Not in place: what it keeps must stay as it is, and what it meets may be another's output."""
 
     def forward(self, x: Tensor, own: Own) -> tuple[Tensor, Tensor]:
-        return x.tanh_(), x
+        y = x.tanh()
+        return y, y
 
     def backward(self, g: Tensor, kept: Tensor, own: Own) -> Tensor:
         _aten.tanh_backward.grad_input(g, kept, grad_input=g)
@@ -204,13 +206,11 @@ class Pass:
     _links: tuple[Link, ...]
     _kept: list[tuple[Any, Own]]
 
-    def back(self, loss: Callable[[Tensor], Tensor]) -> Iterator[tuple[Trained, Tensor, Any, Own]]:
-        """For each layer with parameters, last first: the gradient of the summed loss at its output, what it kept, its own."""
-        outputs = self.outputs.detach().requires_grad_()
-        with torch.enable_grad():
-            losses = loss(outputs)
-        (g,) = torch.autograd.grad(losses, outputs, torch.ones_like(losses))
-        g = g.clone(memory_format=torch.contiguous_format)  # a ReLU writes to it
+    def back(self, g: Tensor) -> Iterator[tuple[Trained, Tensor, Any, Own]]:
+        """For each layer with parameters, last first: the gradient at its output, what it kept, its own parameters.
+
+        `g` is the gradient at the outputs; it may be overwritten.
+        """
         first = next(place for place, link in enumerate(self._links) if isinstance(link, Trained))
         for place in range(len(self._links) - 1, first - 1, -1):
             link, (kept, own) = self._links[place], self._kept[place]
@@ -233,18 +233,22 @@ class Chain:
         A chain trains all that it has, no layer or parameter twice, and nobody watches what goes in or out.
         """
         links = list(_links(module, ""))
+        if torch_modules._has_any_global_hook():  # type: ignore[no-untyped-call]
+            return None
         if None in links or not any(isinstance(link, Trained) for link in links):
             return None
         layers = [link.layer for link in links if link is not None]
         parameters = [p for layer in layers for p in layer.parameters()]
         if len({id(part) for part in (*layers, *parameters)}) < len(layers) + len(parameters):
             return None
-        if not all(p.requires_grad and p.dtype == parameters[0].dtype for p in parameters):
+        if not all(p.requires_grad and p.numel() and p.dtype == parameters[0].dtype for p in parameters):
             return None
+        if {name for link in links if link for name in link.names.values()} != dict(module.named_parameters()).keys():
+            return None  # a parameter that belongs to no layer of its kind
         for place, (one, two) in enumerate(pairwise(links)):
-            if isinstance(one, _Relu) and isinstance(two, _MaxPool):
+            if isinstance(one, _Relu) and isinstance(two, _MaxPool) and not _pads(two.layer):
                 links[place], links[place + 1] = two, one
-        if isinstance(next(link for link in links if not isinstance(link, _Flatten)), _Relu | _Tanh):
+        if isinstance(next(link for link in links if not isinstance(link, _Flatten)), _Relu):
             return None  # it would write to the records
         chain = [link for link in links if link is not None]
         if patches:
@@ -286,7 +290,9 @@ def _links(module: nn.Module, name: str) -> Iterator[Link | None]:
         for own, part in module._modules.items():  # a layer that comes twice is named twice
             yield from _links(part, f"{name}{own}.") if part is not None else (None,)
     elif type(module) in _LINKS and _supported(module):
-        yield _LINKS[type(module)](module, {own: name + own for own, _ in module.named_parameters()})
+        yield _LINKS[type(module)](
+            module, {own: name + own for own, _ in module.named_parameters() if own in ("weight", "bias")}
+        )
     elif type(module) is not nn.Identity:
         yield None
 
@@ -297,6 +303,11 @@ def _supported(layer: nn.Module) -> bool:
     if isinstance(layer, nn.Flatten):
         return (layer.start_dim, layer.end_dim) == (1, -1)
     return not (isinstance(layer, nn.MaxPool2d) and layer.return_indices)
+
+
+def _pads(pool: nn.MaxPool2d) -> bool:
+    """Whether a window may hold nothing but padding: its maximum is minus infinity, which a ReLU would lift."""
+    return pool.padding not in (0, (0, 0)) or pool.dilation not in (1, (1, 1))
 
 
 def _watched(part: nn.Module) -> bool:

@@ -97,6 +97,9 @@ def _affine(clients: int, x: torch.Tensor, weight: Any, bias: Any, lead: int) ->
 def _stacked_layer_norm(
     clients: int, x: torch.Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> torch.Tensor:
+    own = [parameter.dim() == len(normalized_shape) + 1 for parameter in (weight, bias) if parameter is not None]
+    if not all(own) or len(normalized_shape) >= x.dim():
+        raise MixesRecords(F.layer_norm)  # a frozen part, which all clients share, or a norm over records
     plain = F.layer_norm(x, normalized_shape, None, None, eps)
     return _affine(clients, plain, weight, bias, x.dim() - len(normalized_shape))
 

@@ -22,6 +22,7 @@ from sfumato.norms import norms_from_above
 
 _MEMORY = 40  # the operations that take as long as writing one number of a gradient and reading it back, as measured
 _ROUNDING = 2.0**-24
+_HUGE = 2.0**64  # an input from which on what a factor rounds off near zero could count: such a record adds nothing
 
 
 @runtime_checkable
@@ -64,7 +65,8 @@ class Dyads:
 
     def squares(self) -> Tensor:
         """A product of two norms."""
-        return (_norms(self.inputs, 1) * _norms(self.outputs, 1)).square()
+        lengths = _norms(self.inputs, 1)
+        return torch.where(lengths < _HUGE, lengths * _norms(self.outputs, 1), math.inf).square()
 
     def add_to(self, total: Tensor, factors: Tensor) -> None:
         """One matrix product over the records."""
@@ -89,7 +91,9 @@ class Outer:
         inputs, outputs = _gram(self.inputs), _gram(self.outputs)
         norms_squared = (inputs * outputs).sum((1, 2, 3)).clamp(min=0.0)
         lengths = (inputs.diagonal(dim1=2, dim2=3) * outputs.diagonal(dim1=2, dim2=3)).sqrt().sum((1, 2))
-        return (norms_squared.sqrt() + (positions + 2) * _ROUNDING * lengths).square()
+        longest = inputs.diagonal(dim1=2, dim2=3).amax((1, 2)).sqrt()
+        norms = norms_squared.sqrt() + (positions + 2) * _ROUNDING * lengths
+        return torch.where(longest < _HUGE, norms, math.inf).square()
 
     def add_to(self, total: Tensor, factors: Tensor) -> None:
         """One matrix product over records and positions together."""

@@ -8,7 +8,7 @@ import torch
 
 from sfumato.local.chain import Chain, Product
 from sfumato.local.forward import Batch, Parameters
-from sfumato.local.recordwise import losses_apart
+from sfumato.local.recordwise import gradient_at_outputs, losses_apart
 from sfumato.local.task import Task
 
 
@@ -20,7 +20,9 @@ def mean_gradients(
         return _by_chain(task, chain, parameters, batch, y)
     leaves = [value.detach().requires_grad_() for value in parameters.values()]
     outputs = task.forward(dict(zip(parameters, leaves, strict=True)), batch)
-    found = torch.autograd.grad(_total(task, outputs, batch, y), leaves, allow_unused=True)
+    losses, weights = losses_apart(task.loss, outputs, y, batch.width), _weights(batch)
+    total = (losses * weights.to(losses)).sum() if isinstance(weights, torch.Tensor) else losses.sum() * weights
+    found = torch.autograd.grad(total, leaves, allow_unused=True)
     places: set[int] = set()
     gradients = []
     for leaf, gradient in zip(leaves, found, strict=True):
@@ -44,20 +46,15 @@ def _by_chain(
     found: dict[str, torch.Tensor | Product] = {}
     with torch.no_grad():
         way = chain.forward(parameters, batch.x)
-        for link, g, kept, own in way.back(lambda outputs: _total(task, outputs, batch, y)):
+        at_outputs = gradient_at_outputs(task.loss, way.outputs, y, _weights(batch), batch.width)
+        for link, g, kept, own in way.back(at_outputs):
             found |= {link.names[name]: part for name, part in link.gradients(g, kept, own).items()}
     return [found[name] for name in parameters]
 
 
-def _total(task: Task, outputs: torch.Tensor, batch: Batch, y: torch.Tensor) -> torch.Tensor:
-    """The sum of the clients' mean losses."""
-    losses = losses_apart(task.loss, outputs, y, batch.width)
+def _weights(batch: Batch) -> torch.Tensor | float:
+    """What each place counts in its client's mean: one number if all clients are full, else nothing beyond their own records."""
     if min(batch.counts) == batch.width:
-        return losses.sum() / batch.width
-    return (losses * _weights(batch.counts).to(losses)).sum()
-
-
-def _weights(counts: tuple[int, ...]) -> torch.Tensor:
-    """What each place counts in its client's mean: nothing beyond the client's own records."""
-    own = torch.tensor(counts, dtype=torch.float64)[:, None]
-    return ((torch.arange(max(counts)) < own) / own).flatten()
+        return 1.0 / batch.width
+    own = torch.tensor(batch.counts, dtype=torch.float64)[:, None]
+    return ((torch.arange(batch.width) < own) / own).flatten()

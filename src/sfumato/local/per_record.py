@@ -42,15 +42,21 @@ Way = Callable[[Problem, Tensor, Tensor, Tensor], Pieces]
 
 
 def clip_factors(norms: Tensor, norm: float) -> Tensor:
-    """`min(1, norm / (norms * (1 + 2^-20)))`, and zero for a norm that float32 cannot hold.
+    """`min(1, norm / (norms * (1 + 2^-20)))`, and zero for a norm that float32 cannot hold or that is 2^100 times too long.
 
-    The shrinking by 2^-20 is more than what rounding the factor and the product to float32 can add.
+    The shrinking by 2^-20 is more than what rounding the factor and the product to float32 can add; a smaller factor than
+    2^-100 would have too few bits left.
 
     >>> clip_factors(torch.tensor([0.0, 0.5, 4.0, float("nan")], dtype=torch.float64), 1.0)[[0, 1, 3]]
     tensor([1., 1., 0.], dtype=torch.float64)
     """
     factors = (norm / (norms * _SHRINK)).clamp(max=1.0)
-    return torch.where(norms <= torch.finfo(torch.float32).max, factors, 0.0)
+    return torch.where(norms <= _longest(norm), factors, 0.0)
+
+
+def _longest(norm: float) -> float:
+    """The longest gradient that is clipped; longer ones add nothing."""
+    return min(torch.finfo(torch.float32).max, norm * 2.0**100)
 
 
 @dataclass(frozen=True)
@@ -58,17 +64,18 @@ class ClippedSum:
     """`sum_i g_i min(1, norm / |g_i|)` over the records' gradients `g_i`, as one float32 row.
 
     One record moves it by at most `norm` in L2: each term is no longer than that, also as rounded to float32, and depends on
-    its own record only. (Adding the terms rounds too, as in every floating-point sum.) A record whose gradient is not finite, or
-    longer than the largest float32 number, adds exactly zero.
+    its own record only, up to rounding: kernels may round a record's own numbers otherwise when others stand beside it. A record
+    whose gradient is not finite, longer than the largest float32 number or 2^100 times too long adds exactly zero.
 
     It is a pure function of its arguments. It works on copies of the module as it was when this was built (mode, buffers,
     frozen parameters), one for each thread that calls; the module itself is never touched. At most `micro_batch` records
     are in work at once.
 
-    The first batch with at least three records chooses the way: one pass with layer rules if every trainable parameter
-    belongs to a layer with a rule (without autograd if the module is a plain chain of layers), else `vmap(grad)`. Either is
-    taken only if it agrees on a few records, in two orders, with autograd on each record alone; and that loop is taken when
-    neither does, and for a batch in which a layer turns out to be used in a way that its rule does not cover.
+    The first batch chooses the way, by made-up records of its shapes, so that the choice is the same in every worker and after
+    a restart (where inputs are no real numbers, by its own records, once it has three): one pass with layer rules if every
+    trainable parameter belongs to a layer with a rule (without autograd if the module is a plain chain of layers), else
+    `vmap(grad)`. Either is taken only if it agrees on a few records, in two orders, with autograd on each record alone; and
+    that loop is taken when neither does, and for a batch in which a layer turns out to be used as its rule does not cover.
     """
 
     module: nn.Module
@@ -140,7 +147,7 @@ class ClippedSum:
             each = [slice(i, i + 1) for i in range(len(x))]
             return torch.cat([self._add(total, one_by_one, problem, row, x[i], y[i]) for i in each])
         norms = _norms(pieces, len(x))
-        usable = norms <= torch.finfo(torch.float32).max
+        usable = norms <= _longest(self.norm)
         if not usable.all():
             # Zero times infinity is not zero: the others are summed without these records.
             if usable.any():
@@ -152,12 +159,12 @@ class ClippedSum:
     def _way(self, copied: Problem, row: Tensor, x: Tensor, y: Tensor) -> Way:
         if self._chosen:
             return self._chosen[0]
+        x, y = _probe(x, y)
         if len(x) < 3:
             return one_by_one
         masks = KeyedMasks(off=True)  # masks would differ between batch sizes
         problem = replace(copied, masks=masks)
-        x, y = x[:_PROBE], y[:_PROBE]
-        truth = one_by_one(problem, row, x, y)
+        truth = one_by_one(problem, row, x.clone(), y)  # a first layer may work in place
         norms = _norms(truth, len(x))
         if not ((norms > 0.0) & norms.isfinite()).all():
             return one_by_one  # nothing to compare by: a later batch chooses
@@ -178,7 +185,7 @@ class ClippedSum:
         for order in (torch.arange(len(x)), torch.arange(len(x)).flip(0)):
             try:
                 pieces = way(problem, row, x[order], y[order])
-            except (NoRule, RuntimeError, TypeError, Warning):
+            except Exception:
                 return False  # vmap cannot batch it, a view cannot be taken of channels that come last
             found = torch.zeros(self.layout.dimension)
             _add_pieces(found, self.layout, pieces, weights[order])
@@ -188,6 +195,14 @@ class ClippedSum:
             if not all((one - two).square().sum() <= _TOLERANCE**2 * two.square().sum() + 1e-12 for one, two in pairs):
                 return False
         return True
+
+
+def _probe(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """A few records to compare the ways by: real numbers are made up, words are not."""
+    if not x.is_floating_point():
+        return x[:_PROBE], y[:_PROBE]
+    made_up = Key.from_seed(0).child("probe").normal(_PROBE, *x.shape[1:]).to(x)
+    return made_up, y[:1].expand(_PROBE, *y.shape[1:]).contiguous()
 
 
 def _norms(pieces: Pieces, records: int) -> Tensor:

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from sfumato.errors import BadValue, UnsoundRound
 from sfumato.key import Key
 from sfumato.local.per_record_masks import KeyedMasks
-from sfumato.local.per_record_passes import Loss, losses_of
+from sfumato.local.per_record_passes import Loss
+from sfumato.local.recordwise import losses_of
 
 
 def refuse_batch_statistics(module: nn.Module) -> None:

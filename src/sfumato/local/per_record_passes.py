@@ -16,11 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from sfumato.errors import BadValue
 from sfumato.local.chain import Chain
 from sfumato.local.layer_rules import Piece, Rows, Rule, rule_for
 from sfumato.local.per_record_masks import KeyedMasks
-from sfumato.local.recordwise import MixesRecords, RecordWise, losses_apart
+from sfumato.local.recordwise import MixesRecords, RecordWise, gradient_at_outputs, losses_apart, losses_of
 from sfumato.update import Layout
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -34,17 +33,6 @@ _FORMATS: dict[type[nn.Module], torch.memory_format] = {
 
 class NoRule(Exception):
     """The layer rules do not cover what the module did with this batch."""
-
-
-def losses_of(loss: Loss, outputs: Tensor, y: Tensor, records: int) -> Tensor:
-    """The loss of every record; refused when it is not one number per record."""
-    losses = loss(outputs, y)
-    if losses.shape != (records,):
-        raise BadValue(
-            f"the loss of {records} records has shape {tuple(losses.shape)}: a clip per record needs one number per record. "
-            "Use reduction='none' and reduce only over a record's own parts."
-        )
-    return losses
 
 
 @dataclass(frozen=True)
@@ -102,11 +90,7 @@ class Problem:
                 outputs = self.module(x)
         except MixesRecords:
             raise NoRule from None
-        return self.losses_apart(outputs, y).sum()
-
-    def losses_apart(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The losses, each computed from its own record."""
-        return losses_of(partial(losses_apart, self.loss, size=1), outputs, y, len(y))
+        return losses_of(partial(losses_apart, self.loss, size=1), outputs, y, len(x)).sum()
 
     def parameters(self, row: Tensor) -> dict[str, Tensor]:
         """Copies of the parameters in the row, in the module's own types."""
@@ -161,7 +145,8 @@ def chained(problem: Problem, row: Tensor, x: Tensor, y: Tensor) -> Pieces:
     values = problem.layout.split(row.detach()[None])
     pieces: Pieces = {}
     with torch.no_grad():
-        for link, g, inputs, _ in chain.forward(values, x).back(lambda outputs: problem.losses_apart(outputs, y)):
+        way = chain.forward(values, x)
+        for link, g, inputs, _ in way.back(gradient_at_outputs(problem.loss, way.outputs, y)):
             rules = layers[link.layer].rule.pieces(link.layer, inputs, g)
             pieces |= {name: rules[own]() for own, (name, _) in layers[link.layer].trained.items()}
     return pieces

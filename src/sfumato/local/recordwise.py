@@ -14,7 +14,8 @@ import torch
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from sfumato.measures import RECORD_WISE
+from sfumato.errors import BadValue
+from sfumato.measures import GRADIENTS, RECORD_WISE
 
 Tensor = torch.Tensor
 
@@ -24,12 +25,12 @@ _POINTWISE = {
     torch.sigmoid, Tensor.relu, Tensor.relu_, Tensor.tanh, Tensor.sigmoid, Tensor.contiguous, Tensor.float, torch.as_tensor,
 }  # fmt: skip
 _LAYERS = {
-    F.linear, F.conv1d, F.conv2d, F.conv3d, F.embedding, F.layer_norm, F.group_norm, F.max_pool1d, F.max_pool2d, F.max_pool3d,
+    F.linear, F.conv1d, F.conv2d, F.conv3d, F.embedding, F.group_norm, F.max_pool1d, F.max_pool2d, F.max_pool3d,
     F.avg_pool1d, F.avg_pool2d, F.avg_pool3d, F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d,
     F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d, F.instance_norm,
     torch.max_pool1d, torch.max_pool2d, torch.max_pool3d, torch.conv1d, torch.conv2d, torch.conv3d,
-    *([F.rms_norm] if hasattr(F, "rms_norm") else []),
 }  # fmt: skip
+_NORMS = {F.layer_norm, *([F.rms_norm] if hasattr(F, "rms_norm") else [])}
 _DROPOUT = {F.dropout, F.dropout1d, F.dropout2d, F.dropout3d}
 _SUMS = {torch.add, Tensor.add, Tensor.add_, Tensor.__add__, Tensor.__radd__, Tensor.__iadd__}
 _RESHAPES = {
@@ -42,7 +43,19 @@ _RESHAPES = {
     torch.unflatten,
 }
 _ALONG = {F.softmax, F.log_softmax, torch.softmax, torch.log_softmax, Tensor.softmax, Tensor.log_softmax}
-_FACTS = {"__get__", "size", "dim", "ndimension", "numel", "is_floating_point", "__len__", "is_contiguous"}
+_FACTS = {"size", "dim", "ndimension", "numel", "is_floating_point", "__len__", "is_contiguous"}
+_ATTRIBUTES = {
+    "shape",
+    "dtype",
+    "device",
+    "ndim",
+    "requires_grad",
+    "is_leaf",
+    "layout",
+    "is_cuda",
+    "is_sparse",
+    "is_nested",
+}
 
 
 class MixesRecords(Exception):
@@ -62,7 +75,13 @@ def treats_records_alone(func: Any, args: Any, kwargs: Any) -> bool:
     if func in _ALONG:
         dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
         return isinstance(dim, int) and dim % args[0].dim() != 0
-    return getattr(func, "__name__", "") in _FACTS
+    if func in _NORMS:  # over the last dimensions, and never over the records
+        shape = kwargs.get("normalized_shape", args[1] if len(args) > 1 else ())
+        return bool(len(shape) < args[0].dim())
+    name = getattr(func, "__name__", "")
+    if name == "__get__":  # x.shape and the like, but not x.T
+        return getattr(getattr(func, "__self__", None), "__name__", "") in _ATTRIBUTES
+    return name in _FACTS
 
 
 def check_reshape(func: Any, args: Any, result: Any) -> None:
@@ -85,7 +104,8 @@ class RecordWise(TorchFunctionMode):
 
 def known_record_wise(loss: Callable[..., Any]) -> bool:
     """Whether a loss is one of the library's own, which look at each record alone."""
-    return (loss.func if isinstance(loss, functools.partial) else loss) in RECORD_WISE
+    function = loss.func if isinstance(loss, functools.partial) else loss
+    return any(function is known for known in RECORD_WISE)  # a user's own may have no hash
 
 
 def losses_apart(loss: Callable[..., Tensor], outputs: Tensor, y: Tensor, size: int) -> Tensor:
@@ -95,3 +115,29 @@ def losses_apart(loss: Callable[..., Tensor], outputs: Tensor, y: Tensor, size: 
     return torch.cat(
         [loss(some, of) for some, of in zip(torch.split(outputs, size), torch.split(y, size), strict=True)]
     )
+
+
+def losses_of(loss: Callable[..., Tensor], outputs: Tensor, y: Tensor, records: int) -> Tensor:
+    """The loss of every record; refused when it is not one number per record."""
+    losses = loss(outputs, y)
+    if losses.shape != (records,):
+        raise BadValue(
+            f"the loss of {records} records has shape {tuple(losses.shape)}: a clip per record needs one number per record. "
+            "Use reduction='none' and reduce only over a record's own parts."
+        )
+    return losses
+
+
+def gradient_at_outputs(
+    loss: Callable[..., Tensor], outputs: Tensor, y: Tensor, weights: Tensor | float = 1.0, size: int = 1
+) -> Tensor:
+    """The gradient of the weighted sum of the losses, groups of `size` records apart; a new tensor, which may be written to."""
+    gradient = next((gradient for known, gradient in GRADIENTS.items() if known is loss), None)
+    if gradient is not None and outputs.dim() == 2:
+        return gradient(outputs, y).mul_(weights[:, None] if isinstance(weights, Tensor) else weights)
+    outputs = outputs.detach().requires_grad_()
+    with torch.enable_grad():
+        losses = losses_of(functools.partial(losses_apart, loss, size=size), outputs, y, len(outputs))
+    share = weights.to(losses) if isinstance(weights, Tensor) else torch.full_like(losses, weights)
+    (found,) = torch.autograd.grad(losses, outputs, share)
+    return found.clone(memory_format=torch.contiguous_format)
