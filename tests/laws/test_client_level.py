@@ -285,12 +285,13 @@ def test_sharpness_is_two_explicit_gradients(adaptive: bool) -> None:
     weights = [Key.from_seed(n).normal(2, 3, n + 1).float().requires_grad_() for n in range(2)]
     target = torch.linspace(-1, 1, 3)
 
-    def loss() -> torch.Tensor:
-        return sum(((w.sum(-1) - target) ** 3).sum() for w in weights)  # type: ignore[return-value]
+    def gradients(at: list[torch.Tensor]) -> list[torch.Tensor]:
+        loss: Any = sum(((w.sum(-1) - target) ** 3).sum() for w in at)
+        return [g.clone() for g in torch.autograd.grad(loss, at)]
 
     before = [w.detach().clone() for w in weights]
-    with SharpnessAware(0.4, adaptive).perturbed([g.clone() for g in torch.autograd.grad(loss(), weights)], weights):
-        found = list(torch.autograd.grad(loss(), weights))
+    worst = SharpnessAware(0.4, adaptive).perturbed(gradients(weights), weights)
+    found = gradients([w.requires_grad_() for w in worst])
     assert all(torch.equal(w, b) for w, b in zip(weights, before, strict=True))
     for client in range(2):
         own = [w[client].detach().clone().requires_grad_() for w in weights]

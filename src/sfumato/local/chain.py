@@ -16,7 +16,7 @@ alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -47,12 +47,28 @@ class Product:
         """g^T x, [clients, out, in]."""
         return torch.bmm(self.g.transpose(1, 2), self.x)
 
+    def squares(self) -> Tensor:
+        """The squared norm for each client, float64: the sum over records i, j of (g_i . g_j)(x_i . x_j)."""
+        g, x = self.g.double(), self.x.double()
+        return (torch.bmm(g, g.transpose(1, 2)) * torch.bmm(x, x.transpose(1, 2))).sum((1, 2)).clamp(min=0.0)
+
+    def added_to(self, weight: Tensor, factors: Tensor) -> Tensor:
+        """weight + factor g^T x, one factor for each client, as a new tensor."""
+        if len(weight) == 1:
+            return torch.addmm(weight[0], self.g[0].T, self.x[0], alpha=float(factors))[None]
+        return torch.baddbmm(weight, (self.g * factors.to(self.g)[:, None, None]).transpose(1, 2), self.x)
+
     def descend(self, weight: Tensor, lr: float, keep: float) -> None:
         """weight <- keep * weight - lr g^T x, in place."""
         if len(weight) == 1:
             weight[0].addmm_(self.g[0].T, self.x[0], beta=keep, alpha=-lr)
         else:
             weight.baddbmm_(self.g.transpose(1, 2), self.x, beta=keep, alpha=-lr)
+
+
+def written_out(gradients: Sequence[Tensor | Product]) -> list[Tensor]:
+    """The gradients as tensors, whatever they are."""
+    return [gradient.full() if isinstance(gradient, Product) else gradient for gradient in gradients]
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from sfumato.errors import BadValue
+from sfumato.local.chain import Product, written_out
 
 Gradients = list[torch.Tensor]  # one per layer, [clients, *shape]
 
@@ -28,25 +28,34 @@ class SharpnessAware:
         if not self.radius >= 0.0:
             raise BadValue(f"SharpnessAware(radius={self.radius}): the radius is not negative, e.g. 0.5.")
 
-    @contextmanager
-    def perturbed(self, gradients: Gradients, weights: Gradients) -> Iterator[None]:
-        """Inside, the weights stand at the worst point; afterwards they are as they were. The gradients are used up."""
-        with torch.no_grad():
-            before = [weight.detach().clone() for weight in weights]
+    @torch.no_grad()
+    def perturbed(self, gradients: Sequence[torch.Tensor | Product], weights: Gradients) -> Gradients:
+        """The worst point nearby, as new tensors. The gradients are used up."""
+        if self.adaptive:
+            gradients = [gradient.mul_(w) for gradient, w in zip(written_out(gradients), weights, strict=True)]
+        factor = self.radius / (torch.stack([_squares(part) for part in gradients]).sum(0).sqrt() + 1e-12)
+        step = float(factor) if len(factor) == 1 else 1.0
+        found = []
+        for gradient, weight in zip(gradients, weights, strict=True):
+            if isinstance(gradient, Product):
+                found.append(gradient.added_to(weight, factor))
+                continue
+            if len(factor) > 1:
+                gradient.mul_(factor.to(gradient).reshape(-1, *[1] * (gradient.dim() - 1)))
             if self.adaptive:
-                for gradient, kept in zip(gradients, before, strict=True):
-                    gradient.mul_(kept)
-            norms = torch.stack([torch.linalg.vector_norm(g.reshape(len(g), -1), dim=1) for g in gradients]).norm(dim=0)
-            factor = self.radius / (norms + 1e-12)
-            for weight, gradient, kept in zip(weights, gradients, before, strict=True):
-                own = factor.reshape(-1, *[1] * (gradient.dim() - 1))
-                if self.adaptive:
-                    weight.addcmul_(gradient.mul_(own), kept)
-                else:
-                    weight.addcmul_(gradient, own)
-        yield
-        with torch.no_grad():
-            torch._foreach_copy_(weights, before)
+                torch.addcmul(weight, gradient, weight, value=step, out=gradient)
+            else:
+                torch.add(weight, gradient, alpha=step, out=gradient)
+            found.append(gradient)
+        return found
+
+
+def _squares(gradient: torch.Tensor | Product) -> torch.Tensor:
+    """The squared norm of each client's gradient, float64."""
+    if isinstance(gradient, Product):
+        return gradient.squares()
+    norms: torch.Tensor = torch.linalg.vector_norm(gradient.reshape(len(gradient), -1), dim=1)
+    return norms.double().square()
 
 
 @dataclass(frozen=True)

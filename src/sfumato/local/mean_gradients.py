@@ -35,11 +35,6 @@ def mean_gradients(
     return gradients
 
 
-def written_out(gradients: Sequence[torch.Tensor | Product]) -> list[torch.Tensor]:
-    """The gradients as tensors, whatever they are."""
-    return [gradient.full() if isinstance(gradient, Product) else gradient for gradient in gradients]
-
-
 def _by_chain(
     task: Task, chain: Chain, parameters: Parameters, batch: Batch, y: torch.Tensor
 ) -> list[torch.Tensor | Product]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,10 +13,10 @@ from sfumato.claim import Claim
 from sfumato.client import clipped
 from sfumato.errors import BadValue
 from sfumato.local.batches import Schedule, epoch_batches
-from sfumato.local.chain import Chain, Product
+from sfumato.local.chain import Chain, Product, written_out
 from sfumato.local.forward import Batch, DropoutMasks, joined
 from sfumato.local.gradients import NormPenalty, SharpnessAware
-from sfumato.local.mean_gradients import mean_gradients, written_out
+from sfumato.local.mean_gradients import mean_gradients
 from sfumato.local.task import Task
 from sfumato.shapes import Rows
 
@@ -93,12 +92,10 @@ class Sgd:
             parameters = {name: value[:active] for name, value in model.items()}
             batch = Batch(x.index_select(0, index), counts, masks)
             labels, leaves = y.index_select(0, index), list(parameters.values())
-            aside: AbstractContextManager[None] = nullcontext()
+            gradients = mean_gradients(task, chain, parameters, batch, labels)
             if self.gradient is not None:
-                first = written_out(mean_gradients(task, chain, parameters, batch, labels))
-                aside = self.gradient.perturbed(first, leaves)
-            with aside:
-                gradients = mean_gradients(task, chain, parameters, batch, labels)
+                worst = dict(zip(parameters, self.gradient.perturbed(gradients, leaves), strict=True))
+                gradients = mean_gradients(task, chain, worst, batch, labels)
             with torch.no_grad():
                 anchors = list(task.layout.split(starts[:active]).values()) if self.penalties else []
                 velocity = self._step(leaves, gradients, velocity, anchors, lr)
