@@ -119,10 +119,12 @@ def test_ctrl_c_gives_130_and_resume_finishes(
     metrics, deadline = tmp_path / "run" / "metrics.jsonl", time.monotonic() + 120
     while not (metrics.exists() and metrics.read_text().count("\n") >= 3) and time.monotonic() < deadline:
         time.sleep(0.005)
+    process.send_signal(signal.SIGSTOP)  # so that it is not done before this test is, on a busy machine
     monkeypatch.chdir(tmp_path)
     assert run(["train", "--resume", "run"]) == 2
     assert "another process is training the run in run" in capsys.readouterr().err
     process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGCONT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, ""), err
     assert err.endswith("interrupted; go on with: sfumato train --resume run\n") and "Traceback" not in err
