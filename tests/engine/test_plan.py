@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -23,12 +24,40 @@ from sfumato import (
     simulate,
 )
 from sfumato.engine.plan import Plan, _Trial
+from sfumato.local.per_record import ClippedSum
+from sfumato.measures import cross_entropy
 from sfumato.update import Layout
 
 
 def statistics_of_the_batch() -> nn.Module:
     normal = nn.BatchNorm1d(8, track_running_stats=False)
     return nn.Sequential(nn.Linear(6, 8), normal, nn.ReLU(), nn.Linear(8, 3))
+
+
+def statistics_of_words() -> nn.Module:
+    normal = nn.BatchNorm1d(24, track_running_stats=False)
+    return nn.Sequential(nn.Embedding(20, 4), nn.Flatten(), normal, nn.Linear(24, 3))
+
+
+class OwnBackward(torch.autograd.Function):
+    """The identity, whose backward pass looks at all records."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.contiguous().view(x.shape)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        return gradients[0] * min(1.0, 0.01 / float(gradients[0].norm()))
+
+
+class Sneaky(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.last(OwnBackward.apply(torch.relu(self.first(x)))))  # type: ignore[no-untyped-call]
 
 
 def frozen_norm() -> nn.Module:
@@ -49,16 +78,28 @@ def perceptron() -> nn.Module:
         (perceptron, "stacked", True),
         (perceptron, "vmapped", True),
         (frozen_norm, "stacked", True),
-        (statistics_of_the_batch, "stacked", False),
-        (statistics_of_the_batch, "vmapped", False),
+        (statistics_of_the_batch, "stacked", True),
+        (statistics_of_the_batch, "vmapped", True),
+        (statistics_of_words, "stacked", True),
+        (Sneaky, "stacked", False),
     ],
 )
 def test_a_plan_is_compared_on_uneven_clients(make: Callable[[], nn.Module], path: str, agrees: bool) -> None:
     with Key.from_seed(0).seeding_torch():
         module = make()
-    example = Records(torch.zeros(1, 6), torch.zeros(1, dtype=torch.int64))
+    words = make is statistics_of_words
+    example = Records(
+        torch.zeros(1, 6, dtype=torch.int64 if words else torch.float32), torch.zeros(1, dtype=torch.int64)
+    )
     trial = _Trial(Sgd(lr=0.3, epochs=1, batch_size=8), module, Layout.of(module), classification(3), example)
     assert trial.agrees(Plan(path, 3)) == agrees
+    if agrees:
+        key = Key.from_seed(4)
+        x = (key.normal(13, 6).abs() * 3).long() if words else key.normal(13, 6).float()
+        trial.clients[:3] = [Records(x[:size], torch.arange(size) % 3) for size in (13, 7, 3)]
+        together = trial.rows(Plan(path, 3), range(3), trial.module)
+        apart = torch.cat([trial.rows(Plan(), [client], trial.module) for client in range(3)])
+        assert torch.allclose(together, apart, atol=1e-6) and apart.norm() > 0.1
 
 
 def test_batches_of_few_records_give_the_same_bits_whichever_worker_meets_them_first() -> None:
@@ -77,3 +118,11 @@ def test_batches_of_few_records_give_the_same_bits_whichever_worker_meets_them_f
         return last.params
 
     assert all(torch.equal(final(1), final(workers)) for workers in (2, 3, 4))
+
+
+def test_a_backward_pass_of_its_own_is_not_trusted_with_several_records() -> None:
+    module, x = Sneaky(), Key.from_seed(1).normal(8, 6).float()
+    layout, y = Layout.of(module), torch.arange(8) % 3
+    clipped = ClippedSum(module, layout, cross_entropy, 0.1)
+    few, more = clipped(layout.row(module), x[:7], y[:7]), clipped(layout.row(module), x, y)
+    assert (more - few).norm() <= 0.1 and clipped.way() == "one_by_one"

@@ -169,6 +169,14 @@ def _extra() -> nn.Module:
     return module
 
 
+def _buffer() -> nn.Module:
+    layer = nn.Linear(6, 3)
+    weight = layer.weight.data
+    del layer.weight
+    layer.register_buffer("weight", weight)
+    return nn.Sequential(layer, nn.ReLU(), nn.Linear(3, 3))
+
+
 class Doubled(nn.Sequential):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         return torch.as_tensor(2.0 * super().forward(input))
@@ -190,6 +198,7 @@ NO_CHAIN: dict[str, Callable[[], nn.Module]] = {
     "indices": lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(2, return_indices=True)),
     "two types": lambda: nn.Sequential(nn.Linear(6, 3), nn.Linear(3, 2).double()),
     "a parameter of nobody": _extra,
+    "a weight that is a buffer": _buffer,
     "nothing to train": lambda: nn.Sequential(nn.Tanh()),
     "weight norm": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(6, 4)),
 }
@@ -280,3 +289,11 @@ def test_the_gradient_at_the_outputs_is_that_of_autograd(loss: Any, weights: Any
 def test_no_target_is_passed_over(y: torch.Tensor) -> None:
     with pytest.raises((BadValue, RuntimeError, IndexError)):
         gradient_at_outputs(measures.cross_entropy, torch.zeros(4, 3), y)
+
+
+def test_the_norm_of_a_product_takes_no_more_memory_than_it_does() -> None:
+    g, x = Key.from_seed(0).normal(2, 3000, 4).float(), Key.from_seed(1).normal(2, 3000, 5).float()
+    for count in (3, 3000):  # through products of records, and written out
+        product = Product(g[:, :count], x[:, :count])
+        expected = product.full().double().flatten(1).square().sum(1)
+        torch.testing.assert_close(product.squares(), expected, rtol=1e-4, atol=0.0)

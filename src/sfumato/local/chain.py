@@ -27,6 +27,7 @@ from torch.nn import functional as F
 from torch.nn.modules import module as torch_modules
 
 from sfumato.local.patches import Patches, small
+from sfumato.norms import norms_from_above
 
 Own = dict[str, Tensor]  # the parameters of one layer
 _aten: Any = torch.ops.aten
@@ -48,7 +49,10 @@ class Product:
         return torch.bmm(self.g.transpose(1, 2), self.x)
 
     def squares(self) -> Tensor:
-        """The squared norm for each client, float64: the sum over records i, j of (g_i . g_j)(x_i . x_j)."""
+        """The squared norm for each client, float64: the sum over records i, j of (g_i . g_j)(x_i . x_j), if they are few."""
+        (_, records, out), inside = self.g.shape, self.x.shape[2]
+        if records * (inside + out) > inside * out:
+            return norms_from_above(self.full().flatten(1)).square()
         g, x = self.g.double(), self.x.double()
         return (torch.bmm(g, g.transpose(1, 2)) * torch.bmm(x, x.transpose(1, 2))).sum((1, 2)).clamp(min=0.0)
 
@@ -314,11 +318,17 @@ def _links(module: nn.Module, name: str) -> Iterator[Link | None]:
 
 
 def _supported(layer: nn.Module) -> bool:
+    if isinstance(layer, nn.Linear | nn.Conv2d) and not _trains(layer.weight, layer.bias):
+        return False
     if isinstance(layer, nn.Conv2d):
         return layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
     if isinstance(layer, nn.Flatten):
         return (layer.start_dim, layer.end_dim) == (1, -1)
     return not (isinstance(layer, nn.MaxPool2d) and layer.return_indices)
+
+
+def _trains(weight: object, bias: object) -> bool:
+    return isinstance(weight, nn.Parameter) and (bias is None or isinstance(bias, nn.Parameter))
 
 
 def _pads(pool: nn.MaxPool2d) -> bool:

@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from sfumato.errors import BadValue
 from sfumato.key import Key
-from sfumato.local.recordwise import MixesRecords, check_reshape, treats_records_alone
+from sfumato.local.recordwise import MixesRecords, check_reshape, has_own_backward, treats_records_alone
 
 Parameters = dict[str, torch.Tensor]  # name -> [clients, *shape]
 
@@ -184,14 +184,21 @@ class Stacked:
                 out: torch.Tensor = functional_call(self.module, with_buffers(self.module, parameters), (batch.x,))
         except MixesRecords:
             return self._vmapped(parameters, batch)
-        return out
+        return self._vmapped(parameters, batch) if has_own_backward(out) else out
 
     def _vmapped(self, parameters: Parameters, batch: Batch) -> torch.Tensor:
+        """All clients at once if their batches are full, else each alone: a place that repeats a record could enter a statistic."""
+        run = vmap(lambda p, x: functional_call(self.module, with_buffers(self.module, p), (x,)))
         rows = batch.x.reshape(len(batch.counts), batch.width, *batch.x.shape[1:])
-        out: torch.Tensor = vmap(lambda p, x: functional_call(self.module, with_buffers(self.module, p), (x,)))(
-            parameters, rows
-        )
-        return out.flatten(0, 1)
+        if min(batch.counts) == batch.width:
+            together: torch.Tensor = run(parameters, rows)
+            return together.flatten(0, 1)
+        outputs = []
+        for place, count in enumerate(batch.counts):
+            one = slice(place, place + 1)
+            out = run({name: value[one] for name, value in parameters.items()}, rows[one, :count])[0]
+            outputs += [out, out.new_zeros(batch.width - count, *out.shape[1:])]
+        return torch.cat(outputs)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import torch
 
 from sfumato.errors import BadValue
 from sfumato.local.chain import Product, written_out
+from sfumato.norms import norms_from_above
 
 Gradients = list[torch.Tensor]  # one per layer, [clients, *shape]
 
@@ -54,8 +55,7 @@ def _squares(gradient: torch.Tensor | Product) -> torch.Tensor:
     """The squared norm of each client's gradient, float64."""
     if isinstance(gradient, Product):
         return gradient.squares()
-    norms: torch.Tensor = torch.linalg.vector_norm(gradient.reshape(len(gradient), -1), dim=1)
-    return norms.double().square()
+    return norms_from_above(gradient.reshape(len(gradient), -1)).square()
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from sfumato.norms import norms_from_above
 
 _MEMORY = 40  # the operations that take as long as writing one number of a gradient and reading it back, as measured
 _ROUNDING = 2.0**-24
-_HUGE = 2.0**64  # an input from which on what a factor rounds off near zero could count: such a record adds nothing
+_HUGE = 2.0**48  # an input from which on what a factor rounds off near zero could count: such a record adds nothing
 
 
 @runtime_checkable

@@ -159,7 +159,7 @@ class ClippedSum:
     def _way(self, copied: Problem, row: Tensor, x: Tensor, y: Tensor) -> Way:
         if self._chosen:
             return self._chosen[0]
-        x, y = _probe(x, y)
+        row, x, y = _probe(row, x, y)
         if len(x) < 3:
             return one_by_one
         masks = KeyedMasks(off=True)  # masks would differ between batch sizes
@@ -197,12 +197,16 @@ class ClippedSum:
         return True
 
 
-def _probe(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """A few records to compare the ways by: real numbers are made up, words are not."""
+def _probe(row: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Parameters and a few records to compare the ways by: real numbers are made up, words are not.
+
+    The parameters are moved a little, so that a model that begins at zero has gradients too.
+    """
+    key = Key.from_seed(0).child("probe")
+    row = row + 0.05 * key.child("row").normal(len(row)).to(row)
     if not x.is_floating_point():
-        return x[:_PROBE], y[:_PROBE]
-    made_up = Key.from_seed(0).child("probe").normal(_PROBE, *x.shape[1:]).to(x)
-    return made_up, y[:1].expand(_PROBE, *y.shape[1:]).contiguous()
+        return row, x[:_PROBE], y[:_PROBE]
+    return row, key.normal(_PROBE, *x.shape[1:]).to(x), y[:1].expand(_PROBE, *y.shape[1:]).contiguous()
 
 
 def _norms(pieces: Pieces, records: int) -> Tensor:

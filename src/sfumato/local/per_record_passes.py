@@ -19,7 +19,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from sfumato.local.chain import Chain
 from sfumato.local.layer_rules import Piece, Rows, Rule, rule_for
 from sfumato.local.per_record_masks import KeyedMasks
-from sfumato.local.recordwise import MixesRecords, RecordWise, gradient_at_outputs, losses_apart, losses_of
+from sfumato.local.recordwise import (
+    MixesRecords,
+    RecordWise,
+    gradient_at_outputs,
+    has_own_backward,
+    losses_apart,
+    losses_of,
+)
 from sfumato.update import Layout
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -199,6 +206,8 @@ def _one_pass(problem: Problem, row: Tensor, x: Tensor, y: Tensor, formats: dict
     try:
         with torch.enable_grad():
             total = problem.guarded_total(x, y)
+            if has_own_backward(total, _Keep):
+                raise NoRule
             found = torch.autograd.grad(total, [tape.token, *trained], allow_unused=True) if total.requires_grad else ()
     finally:
         for handle in handles:

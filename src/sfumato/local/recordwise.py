@@ -1,7 +1,8 @@
 """Which functions treat each record alone: only these may see several clients' records, or several clipped ones, at once.
 
-A list of what is known, not a test of what is not: a function outside it (a batch statistic, a sum over the batch, arithmetic
-with the batch's size) sends the module to a way that keeps records apart by construction.
+A list of what is known, not a test of what is not: a function outside it (a batch statistic, a sum over the batch) or a backward
+pass of the module's own sends the module to a way that keeps records apart by construction. What Python itself makes of the
+batch's size is not seen.
 """
 
 from __future__ import annotations
@@ -102,6 +103,20 @@ class RecordWise(TorchFunctionMode):
         return result
 
 
+def has_own_backward(output: Tensor, *but: type[torch.autograd.Function]) -> bool:
+    """Whether a backward pass from here meets a function of somebody's own, which no list can know (`but` are known)."""
+    waiting, seen = [output.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, torch.autograd.function.BackwardCFunction) and node._forward_cls not in but:
+            return True
+        waiting.extend(before for before, _ in node.next_functions)
+    return False
+
+
 def known_record_wise(loss: Callable[..., Any]) -> bool:
     """Whether a loss is one of the library's own, which look at each record alone."""
     function = loss.func if isinstance(loss, functools.partial) else loss
@@ -122,7 +137,7 @@ def losses_of(loss: Callable[..., Tensor], outputs: Tensor, y: Tensor, records: 
     losses = loss(outputs, y)
     if losses.shape != (records,):
         raise BadValue(
-            f"the loss of {records} records has shape {tuple(losses.shape)}: a clip per record needs one number per record. "
+            f"the loss of {records} records has shape {tuple(losses.shape)}: one number per record is needed. "
             "Use reduction='none' and reduce only over a record's own parts."
         )
     return losses
