@@ -15,9 +15,10 @@ from sfumato import Key, Records, Sgd, classification, measures
 from sfumato.engine.plan import Plan
 from sfumato.errors import BadValue
 from sfumato.local import sgd
-from sfumato.local.chain import Chain, Product
+from sfumato.local.chain import Chain
 from sfumato.local.gradients import NormPenalty, SharpnessAware
 from sfumato.local.patches import Patches
+from sfumato.local.product import Product
 from sfumato.local.recordwise import gradient_at_outputs
 from sfumato.local.task import Task
 from sfumato.update import Layout

@@ -146,7 +146,7 @@ class Cohort:
         return Total(total, weight, norms, dict(zip(ids, rows, strict=True)) if keeps else {})
 
     def _task(self, start: _Start, ids: list[int], clients: list[Records], keys: list[Key]) -> Task:
-        if not hasattr(self._own, "module"):  # another thread goes on with the run
+        if not hasattr(self._own, "module"):  # each thread has a copy of its own
             self._own.module = copy.deepcopy(self.job.module)
         return Task(
             self.plan.forward(self._own.module),

@@ -16,205 +16,35 @@ alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.modules import module as torch_modules
 
-from sfumato.local.patches import Patches, small
-from sfumato.norms import norms_from_above
-
-Own = dict[str, Tensor]  # the parameters of one layer
-_aten: Any = torch.ops.aten
-
-
-@dataclass(frozen=True)
-class Product:
-    """The gradient of a linear layer's weight as its factors: g [clients, records, out] and x [clients, records, in].
-
-    Written out it is as large as the weight, and a step reads it again; a large layer spends more time on that than on the
-    product itself. `descend` does both at once.
-    """
-
-    g: Tensor
-    x: Tensor
-
-    def full(self) -> Tensor:
-        """g^T x, [clients, out, in]."""
-        return torch.bmm(self.g.transpose(1, 2), self.x)
-
-    def squares(self) -> Tensor:
-        """The squared norm for each client, float64: the sum over records i, j of (g_i . g_j)(x_i . x_j), if they are few."""
-        (_, records, out), inside = self.g.shape, self.x.shape[2]
-        if records * (inside + out) > inside * out:
-            return norms_from_above(self.full().flatten(1)).square()
-        g, x = self.g.double(), self.x.double()
-        return (torch.bmm(g, g.transpose(1, 2)) * torch.bmm(x, x.transpose(1, 2))).sum((1, 2)).clamp(min=0.0)
-
-    def added_to(self, weight: Tensor, factors: Tensor) -> Tensor:
-        """weight + factor g^T x, one factor for each client, as a new tensor."""
-        if len(weight) == 1:
-            return torch.addmm(weight[0], self.g[0].T, self.x[0], alpha=float(factors))[None]
-        return torch.baddbmm(weight, (self.g * factors.to(self.g)[:, None, None]).transpose(1, 2), self.x)
-
-    def descend(self, weight: Tensor, lr: float, keep: float) -> None:
-        """weight <- keep * weight - lr g^T x, in place."""
-        if len(weight) == 1:
-            weight[0].addmm_(self.g[0].T, self.x[0], beta=keep, alpha=-lr)
-        else:
-            weight.baddbmm_(self.g.transpose(1, 2), self.x, beta=keep, alpha=-lr)
-
-
-def written_out(gradients: Sequence[Tensor | Product]) -> list[Tensor]:
-    """The gradients as tensors, whatever they are."""
-    return [gradient.full() if isinstance(gradient, Product) else gradient for gradient in gradients]
-
-
-@dataclass(frozen=True)
-class Link:
-    """One layer. Its backward pass gets what its forward pass kept."""
-
-    layer: Any
-    names: Mapping[str, str]  # from the layer's own names of its parameters to the module's
-
-    def own(self, parameters: Mapping[str, Tensor]) -> Own:
-        """The layer's parameters under its own names, as its passes want them."""
-        return {own: parameters[name] for own, name in self.names.items()}
-
-    def forward(self, x: Tensor, own: Own) -> tuple[Tensor, Any]:
-        """What comes out, and what to keep."""
-        raise NotImplementedError
-
-    def backward(self, g: Tensor, kept: Any, own: Own) -> Tensor:
-        """From the gradient at the output to the one at the input."""
-        raise NotImplementedError
-
-
-class Trained(Link):
-    """A layer with parameters. It keeps its input."""
-
-    def gradients(self, g: Tensor, x: Tensor, own: Own) -> dict[str, Tensor | Product]:
-        """The gradients of its parameters, [clients, *shape], under its own names."""
-        raise NotImplementedError
-
-
-class _Linear(Trained):
-    def forward(self, x: Tensor, own: Own) -> tuple[Tensor, Tensor]:
-        weight, bias = own["weight"], own.get("bias")
-        columns = x.reshape(len(weight), -1, x.shape[-1]).transpose(1, 2)  # the product with the weight first is faster
-        y = torch.bmm(weight, columns) if bias is None else torch.baddbmm(bias.unsqueeze(2), weight, columns)
-        return y.transpose(1, 2).reshape(*x.shape[:-1], weight.shape[1]), x
-
-    def backward(self, g: Tensor, kept: Tensor, own: Own) -> Tensor:
-        weight = own["weight"]
-        return torch.bmm(g.reshape(len(weight), -1, weight.shape[1]), weight).view(kept.shape)
-
-    def gradients(self, g: Tensor, x: Tensor, own: Own) -> dict[str, Tensor | Product]:
-        clients = len(own["weight"])
-        g, x = g.reshape(clients, -1, g.shape[-1]), x.reshape(clients, -1, x.shape[-1])
-        return {"weight": Product(g, x), "bias": g.sum(1)} if "bias" in own else {"weight": Product(g, x)}
-
-
-class _Convolution(Trained):
-    """Channels last, the faster way. The weight decides, as a copy: one of a single channel counts as both until it is copied."""
-
-    def own(self, parameters: Mapping[str, Tensor]) -> Own:
-        own = {name: value[0] for name, value in super().own(parameters).items()}
-        return own | {"weight": own["weight"].clone(memory_format=torch.channels_last)}
-
-    def forward(self, x: Tensor, own: Own) -> tuple[Tensor, Tensor]:
-        layer, x = self.layer, x.contiguous(memory_format=torch.channels_last)
-        return F.conv2d(x, own["weight"], own.get("bias"), layer.stride, layer.padding, layer.dilation, layer.groups), x
-
-    def backward(self, g: Tensor, kept: Tensor, own: Own) -> Tensor:
-        (found,) = self._backward(g, kept, own, [True, False, False])
-        return found
-
-    def gradients(self, g: Tensor, x: Tensor, own: Own) -> dict[str, Tensor | Product]:
-        found = self._backward(g, x, own, [False, True, "bias" in own])
-        return {name: part[None].contiguous() for name, part in zip(("weight", "bias"), found, strict=False)}
-
-    def _backward(self, g: Tensor, x: Tensor, own: Own, wanted: list[bool]) -> list[Tensor]:
-        layer = self.layer
-        place = (layer.stride, layer.padding, layer.dilation, False, [0, 0], layer.groups)
-        found = _aten.convolution_backward(g, x, own["weight"], [layer.out_channels], *place, wanted)
-        return [part for part, asked in zip(found, wanted, strict=True) if asked]
-
-
-class _ConvolutionByPatches(_Convolution):
-    """For those who need the patches anyway: a small convolution is the product with them. It keeps what it used."""
-
-    def forward(self, x: Tensor, own: Own) -> tuple[Tensor, Any]:
-        if not small(self.layer, x):
-            return super().forward(x, own)
-        patches = Patches.of(self.layer, x)
-        return patches.convolved(own["weight"], own.get("bias")), patches
-
-    def backward(self, g: Tensor, kept: Any, own: Own) -> Tensor:
-        return super().backward(g, kept.image if isinstance(kept, Patches) else kept, own)
-
-
-class _Relu(Link):
-    """In place: what comes before it is new, and its output is kept by nobody, or by a tanh to which zeros make no difference."""
-
-    def forward(self, x: Tensor, own: Own) -> tuple[Tensor, Tensor]:
-        return x.relu_(), x
-
-    def backward(self, g: Tensor, kept: Tensor, own: Own) -> Tensor:
-        _aten.threshold_backward.grad_input(g, kept, 0, grad_input=g)
-        return g
-
-
-class _Tanh(Link):
-    """Not in place: what it keeps must stay as it is, and what it meets may be another's output."""
-
-    def forward(self, x: Tensor, own: Own) -> tuple[Tensor, Tensor]:
-        y = x.tanh()
-        return y, y
-
-    def backward(self, g: Tensor, kept: Tensor, own: Own) -> Tensor:
-        _aten.tanh_backward.grad_input(g, kept, grad_input=g)
-        return g
-
-
-class _MaxPool(Link):
-    def forward(self, x: Tensor, own: Own) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        y, places = _aten.max_pool2d_with_indices(x, *self._window())
-        return y, (x, places)
-
-    def backward(self, g: Tensor, kept: tuple[Tensor, Tensor], own: Own) -> Tensor:
-        x, places = kept
-        found: Tensor = _aten.max_pool2d_with_indices_backward(g, x, *self._window(), places)
-        return found
-
-    def _window(self) -> tuple[Any, ...]:
-        layer = self.layer
-        sides = (layer.kernel_size, layer.stride, layer.padding, layer.dilation)
-        return (*((side, side) if isinstance(side, int) else side for side in sides), layer.ceil_mode)
-
-
-class _Flatten(Link):
-    def forward(self, x: Tensor, own: Own) -> tuple[Tensor, Tensor]:
-        return x.flatten(1), x
-
-    def backward(self, g: Tensor, kept: Tensor, own: Own) -> Tensor:
-        return g.view(kept.shape).contiguous(
-            memory_format=torch.channels_last if kept.dim() == 4 else torch.contiguous_format
-        )
-
+from sfumato.local.links import (
+    ConvolutionLink,
+    FlattenLink,
+    LinearLink,
+    Link,
+    Own,
+    PatchesLink,
+    PoolLink,
+    ReluLink,
+    TanhLink,
+    Trained,
+)
 
 _LINKS: dict[type[nn.Module], type[Link]] = {
-    nn.Linear: _Linear,
-    nn.Conv2d: _Convolution,
-    nn.ReLU: _Relu,
-    nn.Tanh: _Tanh,
-    nn.MaxPool2d: _MaxPool,
-    nn.Flatten: _Flatten,
+    nn.Linear: LinearLink,
+    nn.Conv2d: ConvolutionLink,
+    nn.ReLU: ReluLink,
+    nn.Tanh: TanhLink,
+    nn.MaxPool2d: PoolLink,
+    nn.Flatten: FlattenLink,
 }
 
 
@@ -266,15 +96,13 @@ class Chain:
         if {name for link in links if link for name in link.names.values()} != dict(module.named_parameters()).keys():
             return None  # a parameter that belongs to no layer of its kind
         for place, (one, two) in enumerate(pairwise(links)):
-            if isinstance(one, _Relu) and isinstance(two, _MaxPool) and not _pads(two.layer):
+            if isinstance(one, ReluLink) and isinstance(two, PoolLink) and not _pads(two.layer):
                 links[place], links[place + 1] = two, one
-        if isinstance(next(link for link in links if not isinstance(link, _Flatten)), _Relu):
+        if isinstance(next(link for link in links if not isinstance(link, FlattenLink)), ReluLink):
             return None  # it would write to the records
         chain = [link for link in links if link is not None]
         if patches:
-            chain = [
-                _ConvolutionByPatches(link.layer, link.names) if type(link) is _Convolution else link for link in chain
-            ]
+            chain = [PatchesLink(link.layer, link.names) if type(link) is ConvolutionLink else link for link in chain]
         return Chain(tuple(chain))
 
     @staticmethod
@@ -287,9 +115,9 @@ class Chain:
         """Whether these records of so many clients can go through."""
         dimensions = x.dim()
         for link in self.links:
-            if isinstance(link, _Convolution | _MaxPool) and (dimensions != 4 or clients > 1):
+            if isinstance(link, ConvolutionLink | PoolLink) and (dimensions != 4 or clients > 1):
                 return False
-            dimensions = 2 if isinstance(link, _Flatten) else dimensions
+            dimensions = 2 if isinstance(link, FlattenLink) else dimensions
         return not torch.is_autocast_enabled(x.device.type)
 
     def forward(self, parameters: Mapping[str, Tensor], x: Tensor) -> Pass:

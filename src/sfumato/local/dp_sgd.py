@@ -170,13 +170,8 @@ _SUMS: WeakKeyDictionary[nn.Module, dict[tuple[object, ...], ClippedSum]] = Weak
 
 def _clipped_sum(task: Task, norm: float, micro_batch: int) -> ClippedSum:
     known = _SUMS.setdefault(task.forward.module, {})
-    facts = (
-        task.layout,
-        id(task.loss),
-        norm,
-        micro_batch,
-        tuple(part.training for part in task.forward.module.modules()),
-    )
+    modes = tuple(part.training for part in task.forward.module.modules())
+    facts = (task.layout, id(task.loss), norm, micro_batch, modes)  # the sum holds the loss, so its id stays its own
     if facts not in known:
         known[facts] = ClippedSum(task.forward.module, task.layout, task.loss, norm, micro_batch)
     return known[facts]

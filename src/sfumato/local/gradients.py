@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from sfumato.errors import BadValue
-from sfumato.local.chain import Product, written_out
+from sfumato.local.product import Product, written_out
 from sfumato.norms import norms_from_above
 
 Gradients = list[torch.Tensor]  # one per layer, [clients, *shape]

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
-from sfumato.local.chain import Chain, Product
+from sfumato.local.chain import Chain
 from sfumato.local.forward import Batch, Parameters
+from sfumato.local.product import Product
 from sfumato.local.recordwise import gradient_at_outputs, losses_apart
 from sfumato.local.task import Task
 

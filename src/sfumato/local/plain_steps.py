@@ -9,9 +9,10 @@ import torch
 
 from sfumato.claim import Claim
 from sfumato.errors import BadValue
-from sfumato.local.chain import Chain, written_out
+from sfumato.local.chain import Chain
 from sfumato.local.forward import Batch, DropoutMasks
 from sfumato.local.mean_gradients import mean_gradients
+from sfumato.local.product import written_out
 from sfumato.local.task import Task
 from sfumato.optimizer import GradientDescent
 from sfumato.sample import Everyone, FixedSize, Poisson

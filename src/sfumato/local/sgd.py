@@ -13,10 +13,11 @@ from sfumato.claim import Claim
 from sfumato.client import clipped
 from sfumato.errors import BadValue
 from sfumato.local.batches import Schedule, epoch_batches
-from sfumato.local.chain import Chain, Product, written_out
+from sfumato.local.chain import Chain
 from sfumato.local.forward import Batch, DropoutMasks, joined
 from sfumato.local.gradients import NormPenalty, SharpnessAware
 from sfumato.local.mean_gradients import mean_gradients
+from sfumato.local.product import Product, written_out
 from sfumato.local.task import Task
 from sfumato.shapes import Rows
 
