@@ -292,9 +292,14 @@ def test_no_target_is_passed_over(y: torch.Tensor) -> None:
         gradient_at_outputs(measures.cross_entropy, torch.zeros(4, 3), y)
 
 
-def test_the_norm_of_a_product_takes_no_more_memory_than_it_does() -> None:
-    g, x = Key.from_seed(0).normal(2, 3000, 4).float(), Key.from_seed(1).normal(2, 3000, 5).float()
-    for count in (3, 3000):  # through products of records, and written out
-        product = Product(g[:, :count], x[:, :count])
-        expected = product.full().double().flatten(1).square().sum(1)
-        torch.testing.assert_close(product.squares(), expected, rtol=1e-4, atol=0.0)
+@pytest.mark.parametrize(("records", "width", "largest"), [(3, 50, 3 * 3), (3000, 5, 5 * 5)])
+def test_the_norm_of_a_product_writes_the_smaller_thing(
+    records: int, width: int, largest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    product = Product(*(Key.from_seed(n).normal(2, records, width).float() for n in range(2)))
+    expected = product.full().double().flatten(1).square().sum(1)
+    written: list[int] = []
+    bmm = torch.bmm
+    monkeypatch.setattr(torch, "bmm", lambda *two: (written.append(bmm(*two)[0].numel()), bmm(*two))[1])
+    torch.testing.assert_close(product.squares(), expected, rtol=1e-4, atol=0.0)
+    assert max(written) == largest

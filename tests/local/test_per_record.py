@@ -25,6 +25,7 @@ from sfumato.local.patches import Patches, small
 from sfumato.local.per_record import ClippedSum, clip_factors
 from sfumato.local.per_record_check import check_records_do_not_mix
 from sfumato.local.per_record_passes import Problem, one_pass
+from sfumato.local.recordwise import MixesRecords, RecordWise
 from sfumato.update import Layout
 
 
@@ -518,10 +519,18 @@ def test_factors_near_zero_keep_the_norm(norm: float) -> None:
 def test_a_huge_input_and_a_tiny_gradient_keep_the_norm() -> None:
     module = nn.Linear(64, 64, bias=False)
     layout = Layout.of(module)
-    for norm in (2e-4, 1e-3, 2e-3):
+    for norm in torch.logspace(-6.0, -2.0, 100).tolist():
         clipped = ClippedSum(module, layout, lambda out, y: out.sum(1) * y, norm)
         total = clipped(layout.row(module), torch.full((1, 64), 3e38), torch.tensor([1e-39]))
         assert total.double().norm() <= norm
+
+
+def test_a_norm_over_the_records_is_no_norm_of_a_record() -> None:
+    x = torch.ones(4, 6)
+    with RecordWise():
+        F.layer_norm(x, (6,))
+        with pytest.raises(MixesRecords):
+            F.layer_norm(x, (4, 6))
 
 
 def test_a_record_more_leaves_the_convolution_of_the_others_alone() -> None:
