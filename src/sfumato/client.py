@@ -19,8 +19,8 @@ _SHRINK = 1.0 + 2.0**-20
 _SMALL_FACTOR = 2.0**-100
 
 
-def clipped(rows: Rows, norm: float) -> Rows:
-    """Each row scaled to at most this L2 norm; zero if it is not finite."""
+def clipped(rows: Rows, norm: float, out: Rows | None = None) -> Rows:
+    """Each row scaled to at most this L2 norm; zero if it is not finite. A new tensor, or `out`."""
     norms = norms_from_above(rows)
     bounded = norms.isfinite()
     factor = torch.where(norms * _SHRINK > norm, norm / (norms * _SHRINK), torch.ones_like(norms))
@@ -29,7 +29,7 @@ def clipped(rows: Rows, norm: float) -> Rows:
         rows = torch.where(bounded[:, None], rows, torch.zeros_like(rows))
     if bool((factor[bounded] < _SMALL_FACTOR).any()):
         return (rows.double() * factor[:, None]).to(rows.dtype)
-    return rows * factor[:, None].to(rows.dtype)
+    return torch.mul(rows, factor[:, None].to(rows.dtype), out=out)
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Clip:
 
     def __call__(self, rows: Rows, context: Context) -> Rows:
         """The rows, each within the ball."""
-        return clipped(rows, self.norm)
+        return clipped(rows, self.norm, out=rows if context.spare else None)
 
     def carry(self, claim: Claim) -> Claim:
         """Every row is bounded from here on."""

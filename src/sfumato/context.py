@@ -19,7 +19,8 @@ class Context:
 
     At the client, `sizes` holds each row's number of records and `keys` each row's own key. `key` is the piece's own key:
     at the client all clients share it (public randomness), at the server it is secret. `prepared` is what the piece made of
-    public facts before the round, `state` what it keeps between rounds.
+    public facts before the round, `state` what it keeps between rounds. If the value is `spare`, nobody else needs it, and the
+    piece may write over it.
     """
 
     round: int
@@ -30,6 +31,7 @@ class Context:
     keys: tuple[Key, ...] = field(default=())
     prepared: torch.Tensor | None = None
     state: torch.Tensor | None = None
+    spare: bool = False
 
 
 @dataclass(frozen=True)

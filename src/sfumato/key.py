@@ -96,8 +96,8 @@ class Key:
         """`count` random orders of `size` things, one per row."""
         return np.argsort(self.integers(count * size).reshape(count, size), axis=1, kind="stable")
 
-    def normal(self, *shape: int) -> torch.Tensor:
-        """Standard normal float64 numbers by Box and Muller: two from a word of radius and a word of angle.
+    def normal(self, *shape: int, stddev: float = 1.0) -> torch.Tensor:
+        """Normal float64 numbers by Box and Muller: two from a word of radius and a word of angle.
 
         The radius is sqrt(-2 ln u) with u = (k + 1/2) / 2^63, so it reaches 9.4; the angle is a half-step between 2^53 places
         on the circle. Both are as fine as float64 has them: pairs that lie on a coarse set of rays would still lie there after
@@ -117,7 +117,7 @@ class Key:
             first, second = torch.frombuffer(part, dtype=torch.int64).view(2, -1)
             cosine, sine = both[:, start : start + len(first)]
             start += len(first)
-            radius = (first & _RADIUS).double().add_(0.5).mul_(2.0**-63).log_().mul_(-2.0).sqrt_()
+            radius = (first & _RADIUS).double().add_(0.5).mul_(2.0**-63).log_().mul_(-2.0).sqrt_().mul_(stddev)
             angle = (second & _ANGLE).double().add_(0.5).mul_(2.0 * math.pi * 2.0**-53)
             torch.cos(angle, out=cosine).mul_(radius)
             torch.sin(angle, out=sine).mul_(radius)

@@ -42,7 +42,7 @@ class Gaussian:
 
     def sample(self, shape: tuple[int, ...], stddev: float, key: Key) -> torch.Tensor:
         """Float64 noise."""
-        return key.normal(*shape).mul_(stddev)
+        return key.normal(*shape, stddev=stddev)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class GradientDescent:
 
     def step(self, params: Row, state: State, update: Row) -> tuple[Row, State]:
         """One step along the update."""
-        return params + self.lr * update, state
+        return torch.add(params, update, alpha=self.lr), state
 
     def carry(self, claim: Claim) -> Claim:
         """Post-processing."""

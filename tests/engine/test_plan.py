@@ -126,3 +126,27 @@ def test_a_backward_pass_of_its_own_is_not_trusted_with_several_records() -> Non
     clipped = ClippedSum(module, layout, lambda out, y: (out.sum(1) - y).square(), 0.1)
     few, more = clipped(layout.row(module), x[:7], y[:7]), clipped(layout.row(module), x, y)
     assert (more - few).norm() <= 0.1 and clipped.way() == "one_by_one"
+
+
+@pytest.mark.parametrize(
+    ("plan", "cohort", "waves", "together"),
+    [
+        (Plan(), 7, 7, 1),
+        (Plan(workers=2), 7, 4, 2),
+        (Plan("stacked", 8), 20, 3, 1),
+        (Plan("stacked", 64, 2), 50, 1, 2),
+        (Plan("stacked", 8, 2), 3, 1, 2),
+        (Plan("stacked", 8, 2), 1, 1, 1),
+    ],
+)
+def test_a_plan_is_timed_as_its_cohort_would_be_run(
+    plan: Plan, cohort: int, waves: int, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = nn.Linear(6, 3)
+    example = Records(torch.zeros(2, 6), torch.zeros(2, dtype=torch.int64))
+    trial = _Trial(Sgd(lr=0.1, epochs=1, batch_size=2), module, Layout.of(module), classification(3), example)
+    blocks: list[int] = []
+    monkeypatch.setattr(trial, "rows", lambda plan, clients, module: blocks.append(len(clients)))
+    monkeypatch.setattr("sfumato.engine.plan._least_seconds", lambda run: (run(), 1.0)[1])
+    assert trial.seconds(plan, cohort) == waves
+    assert len(blocks) == together and cohort <= waves * sum(blocks) < cohort + together * waves

@@ -471,6 +471,25 @@ def test_a_clients_work_depends_on_neither_cohort_nor_order() -> None:
     assert torch.allclose(forwards, backwards, atol=1e-6)
 
 
+@pytest.mark.parametrize("by", ["clients", "examples"])
+def test_messages_add_up_exactly_however_many_wait(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sfumato.engine import cohort, slots
+
+    population, module = made_up_population(UNEVEN), linear()
+    local = Sgd(lr=0.1, epochs=2, batch_size=4)
+    round = Round(sample=FixedSize(5), local=local, aggregate=RealisedMean(by=by), nonprivate=True)
+    found = []
+    for waiting, part, rows in ((0, 2**15, 2**13), (2**25, 2**15, 2**13), (200, 5, 4)):
+        monkeypatch.setattr(cohort, "_WAITING", waiting)
+        monkeypatch.setattr(cohort, "_PART", part)
+        monkeypatch.setattr(slots, "_PART", rows)
+        for plan in (Plan(), Plan(workers=2), Plan("stacked", 3)):
+            found.append((plan.path, run(round, population, module, plan=plan).params))
+    for path in ("loop", "stacked"):
+        first, *others = [params for name, params in found if name == path]
+        assert all(torch.equal(first, other) for other in others)
+
+
 def test_a_million_clients_cost_nothing_until_called() -> None:
     calls: list[int] = []
 

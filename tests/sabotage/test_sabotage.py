@@ -78,6 +78,12 @@ class ShrinksTooLittle(States):
         return rows * (self.norm / rows.double().norm(dim=1, keepdim=True)).clamp(max=1.0).float()
 
 
+class ClipsTwiceInPlace(States):
+    def __call__(self, rows: Tensor, context: Context) -> Tensor:
+        found = Clip(self.norm)(rows, context)
+        return found.mul_(0.5) if context.spare else found
+
+
 class ClipsInPlace(States):
     def __call__(self, rows: Tensor, context: Context) -> Tensor:
         rows.copy_(Clip(self.norm)(rows, context))
@@ -92,7 +98,7 @@ class WeighsByExamplesWithoutSaying(States):
 
 BROKEN_CLIPS = [
     ClipsNothing, LetsNanPass, LetsInfinityPass, ClipsEachTensorAlone, ClipsEachCoordinate, ClipsTheMeanNorm,
-    ClipsByTheLargestRow, ShrinksTooLittle, ClipsInPlace, WeighsByExamplesWithoutSaying,
+    ClipsByTheLargestRow, ShrinksTooLittle, ClipsInPlace, ClipsTwiceInPlace, WeighsByExamplesWithoutSaying,
 ]  # fmt: skip
 
 

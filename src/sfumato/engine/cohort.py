@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from sfumato.data.population import Population, PublicData, Records
+from sfumato.engine.memory import give_back
 from sfumato.engine.plan import Plan
 from sfumato.engine.slots import Kept, Opening, Slots
 from sfumato.errors import DataError, SfumatoError
@@ -47,7 +48,18 @@ class Total:
 
 
 Memory = dict[int, torch.Tensor]
-_PART = 2**17  # coordinates that are added at once, so that their float64 copies stay in the cache
+_PART = 2**15  # coordinates that are added at once, so that their sum stays in the cache
+_WAITING = 2**25  # bytes of messages that wait to be added together
+
+
+def _add(total: torch.Tensor, messages: list[torch.Tensor]) -> None:
+    """Add messages in their order, part by part, and forget them: the sum does not depend on how many come at once."""
+    for sum_of, *some in zip(
+        torch.split(total, _PART), *(torch.split(message, _PART) for message in messages), strict=True
+    ):
+        for part in some:
+            sum_of += part
+    messages.clear()
 
 
 @dataclass(frozen=True)
@@ -81,6 +93,7 @@ class Cohort:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             torch.set_num_threads(self._threads)
+        give_back()
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
@@ -109,13 +122,16 @@ class Cohort:
         norms: list[float] = []
         trained: dict[int, torch.Tensor] = {}
         start = _Start(params, opening, memory or {})
+        waiting: list[torch.Tensor] = []
         with nullcontext() if self._pool is None else self._waiting():
             for part in self._parts(start, ids):
                 trained.update(part.trained)
-                for sum_of, some in zip(torch.split(rows, _PART), torch.split(part.rows, _PART), strict=True):
-                    sum_of += some.double()
+                waiting.append(part.rows)
+                if sum(some.nbytes for some in waiting) >= _WAITING:
+                    _add(rows, waiting)
                 weight += part.weight
                 norms.extend(part.norms)
+            _add(rows, waiting)
         return Total(rows, weight, tuple(norms), trained)
 
     def _parts(self, start: _Start, ids: Sequence[int]) -> Iterator[Total]:

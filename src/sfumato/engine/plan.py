@@ -7,6 +7,7 @@ It is stored with the run, so that a resumed run goes on in the same way, to the
 from __future__ import annotations
 
 import copy
+import math
 import os
 import time
 import warnings
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 PATHS = ("loop", "stacked", "vmapped")
 _MOST_CLIENTS = 64
-_BLOCK_BYTES = 64 * 2**20
+_BLOCK_BYTES = 2**24  # of rows: larger tensors cost a page fault for every page, each time anew
 _BYTES_PER_PARAMETER = 44  # row, start, gradient, momentum, update (float32); sum, noise and draws (float64)
 _SMALL_BLOCKS = (8, 32)
 _ENOUGH_SECONDS = 2.0
@@ -60,8 +61,10 @@ class Plan:
         return OneByOne(module) if self.path == "loop" else Stacked(module, vmapped=self.path == "vmapped")
 
 
-def choose(round: Round, module: nn.Module, layout: Layout, objective: Objective, example: Records) -> Plan:
-    """The fastest plan, from a few steps on made-up records of the same shape; no private data is looked at."""
+def choose(
+    round: Round, module: nn.Module, layout: Layout, objective: Objective, example: Records, population: int
+) -> Plan:
+    """The fastest plan for the expected cohort, from a few steps on made-up records; no private data is looked at."""
     check_memory(layout)
     cores = torch.get_num_threads()
     if example.x.device.type != "cpu":
@@ -77,7 +80,8 @@ def choose(round: Round, module: nn.Module, layout: Layout, objective: Objective
                 # Threads inside a block, or a block for each worker; a small one may stay in its core's cache.
                 sizes = {block, *(few for few in _SMALL_BLOCKS if few < block)}
                 candidates += [Plan(works, size, workers) for size in sorted(sizes) for workers in sorted({1, cores})]
-    return min(candidates, key=trial.seconds_per_client) if len(candidates) > 1 else candidates[0]
+    cohort = max(1, math.ceil(round.sample.expected(population)))
+    return min(candidates, key=lambda plan: trial.seconds(plan, cohort)) if len(candidates) > 1 else candidates[0]
 
 
 def check_memory(layout: Layout) -> None:
@@ -123,16 +127,19 @@ class _Trial:
         apart = torch.cat([self.rows(Plan(), [client], self.module, uneven=True) for client in range(3)])
         return bool(((together - apart).norm(dim=1) <= 1e-3 * apart.norm(dim=1) + 1e-12).all())
 
-    def seconds_per_client(self, plan: Plan) -> float:
-        if plan.workers == 1:
-            return _least_seconds(lambda: self.rows(plan, range(plan.block), self.module)) / plan.block
-        copies = [copy.deepcopy(self.module) for _ in range(plan.workers)]
+    def seconds(self, plan: Plan, cohort: int) -> float:
+        """For a cohort: as many blocks at once as the plan has workers, again and again."""
+        share = plan.share(cohort)
+        blocks = -(-cohort // share)
+        at_once, clients = min(plan.workers, blocks), range(min(share, _MOST_CLIENTS))
+        if at_once == 1:
+            return _least_seconds(lambda: self.rows(plan, clients, self.module)) * blocks
+        copies = [copy.deepcopy(self.module) for _ in range(at_once)]
         threads = torch.get_num_threads()
         try:
-            with ThreadPoolExecutor(plan.workers, initializer=lambda: torch.set_num_threads(1)) as pool:
-                every = range(plan.workers)
-                run = lambda: list(pool.map(lambda w: self.rows(plan, range(plan.block), copies[w]), every))  # noqa: E731
-                return _least_seconds(run) / (plan.workers * plan.block)
+            with ThreadPoolExecutor(at_once, initializer=lambda: torch.set_num_threads(1)) as pool:
+                run = lambda: list(pool.map(lambda own: self.rows(plan, clients, own), copies))  # noqa: E731
+                return _least_seconds(run) * -(-blocks // at_once)
         finally:
             torch.set_num_threads(threads)
 

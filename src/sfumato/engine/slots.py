@@ -17,6 +17,7 @@ from sfumato.update import Layout
 
 Kept = dict[str, torch.Tensor]  # what pieces keep between rounds, and the last release
 _PREVIOUS = "previous"
+_PART = 2**13  # coordinates of all messages that are added at once, so that their float64 copies stay in the cache
 
 
 def _no_training(data: PublicData) -> torch.Tensor:
@@ -79,14 +80,19 @@ class Slots:
         for nth, (place, piece) in enumerate(self._of("client")):
             shared = opening.key.child("shared", round=opening.number, nth=nth)
             own = tuple(key.child("piece", nth=nth) for key in keys)
-            rows = piece(rows, replace(self._context(place, opening, shared), sizes=sizes, keys=own))
+            spare = self.round.personal is None
+            rows = piece(rows, replace(self._context(place, opening, shared), sizes=sizes, keys=own, spare=spare))
         return rows
 
     def weighted_sum(self, messages: torch.Tensor, sizes: torch.Tensor) -> tuple[torch.Tensor, float]:
         """The sum of the weighted messages, exact to float64 (one message is its own), and the sum of the weights."""
         weights = self.round.aggregate.weights(sizes)
-        weighted = messages if bool((weights == 1).all()) else messages.double() * weights[:, None]
-        total = weighted[0] if len(weighted) == 1 else weighted.sum(0, dtype=torch.float64)
+        alike = bool((weights == 1).all())
+        if alike and len(messages) == 1:
+            return messages[0], 1.0
+        total = torch.empty(messages.shape[1], dtype=torch.float64, device=messages.device)
+        for sum_of, some in zip(torch.split(total, _PART), torch.split(messages, _PART, dim=1), strict=True):
+            torch.sum(some.double() if alike else some.double() * weights[:, None], 0, out=sum_of)
         return total, float(weights.sum())
 
     def release(self, total: torch.Tensor, weight: float, opening: Opening) -> tuple[torch.Tensor, Kept]:

@@ -33,6 +33,7 @@ from sfumato.local.links import (
     Own,
     PatchesLink,
     PoolLink,
+    PoolOverLink,
     ReluLink,
     TanhLink,
     Trained,
@@ -101,6 +102,9 @@ class Chain:
         if isinstance(next(link for link in links if not isinstance(link, FlattenLink)), ReluLink):
             return None  # it would write to the records
         chain = [link for link in links if link is not None]
+        for place, (one, two) in enumerate(pairwise(chain)):
+            if isinstance(one, ConvolutionLink) and isinstance(two, PoolLink):
+                chain[place + 1] = PoolOverLink(two.layer, two.names)
         if patches:
             chain = [PatchesLink(link.layer, link.names) if type(link) is ConvolutionLink else link for link in chain]
         return Chain(tuple(chain))
@@ -119,6 +123,11 @@ class Chain:
                 return False
             dimensions = 2 if isinstance(link, FlattenLink) else dimensions
         return not torch.is_autocast_enabled(x.device.type)
+
+    def working(self, model: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Copies of those parameters of one client that layers want laid out in their own way, to be stepped in place of them."""
+        links = [link for link in self.links if isinstance(link, ConvolutionLink)]
+        return {link.names["weight"]: link.own(model)["weight"][None] for link in links}
 
     def forward(self, parameters: Mapping[str, Tensor], x: Tensor) -> Pass:
         """Run the layers on parameters [clients, *shape] by the module's names."""

@@ -18,6 +18,7 @@ from sfumato.local.forward import Batch, DropoutMasks, joined
 from sfumato.local.gradients import NormPenalty, SharpnessAware
 from sfumato.local.mean_gradients import mean_gradients
 from sfumato.local.product import Product, written_out
+from sfumato.local.span import Span
 from sfumato.local.task import Task
 from sfumato.shapes import Rows
 
@@ -65,7 +66,9 @@ class Sgd:
 
     def trial(self) -> tuple[Sgd, int]:
         """The same training for a few steps, and how many records that takes: for measuring."""
-        return replace(self, epochs=None, steps=4), 4 * self.batch_size
+        if self.epochs is None:
+            return replace(self, steps=4), 4 * self.batch_size
+        return replace(self, epochs=min(self.epochs, 3)), 2 * self.batch_size
 
     def train(self, task: Task) -> Rows:
         """The rows, in the order given. Clients with fewer steps drop out of the block when they are done."""
@@ -74,17 +77,30 @@ class Sgd:
             for records, key in zip(task.clients, task.keys, strict=True)
         ]
         schedule = Schedule.of(batches, [records.count for records in task.clients])
-        order, alone = list(schedule.order), len(task.clients) == 1
-        masks = DropoutMasks([task.keys[i].child("dropout") for i in order])
-        x = torch.cat([task.clients[i].x for i in order])
-        y = torch.cat([task.clients[i].y for i in order])
-        as_given = order == sorted(order)
-        starts = task.starts if as_given else task.starts[order]
-        rows = starts.clone() if alone else starts
-        model = task.layout.split(rows)
-        if not alone:  # a client's layers are views of its row; several clients' lie apart, and batched products want them together
-            model = {name: value.clone(memory_format=torch.contiguous_format) for name, value in model.items()}
-        chain = Chain.for_records(task.forward.module, x, len(task.clients))
+        if schedule.order == tuple(range(len(task.clients))):
+            return self._train(task, schedule)
+        rows = self._train(task.some(schedule.order), schedule)
+        return rows.index_select(0, torch.from_numpy(np.argsort(schedule.order)))
+
+    def _train(self, task: Task, schedule: Schedule) -> Rows:
+        """The same for clients in the order of the schedule."""
+        masks = DropoutMasks([key.child("dropout") for key in task.keys])
+        y = torch.cat([records.y for records in task.clients])
+        chain = Chain.for_records(task.forward.module, task.clients[0].x, len(task.clients))
+        span = Span.of(chain, task, schedule) if chain is not None and self._linear else None
+        if span is not None:
+            chain, x, start = span.chain, span.x, span.start
+        else:
+            x, start = torch.cat([records.x for records in task.clients]), task.layout.split(task.starts)
+        rows = torch.empty_like(task.starts, memory_format=torch.contiguous_format)
+        views = task.layout.split(rows)
+        if (
+            len(rows) == 1 and span is None
+        ):  # a client's layers are views of its row, but for those that its layers want otherwise
+            rows.copy_(task.starts)
+            model = {**views, **(chain.working(views) if chain is not None else {})}
+        else:  # several clients' views lie apart, and batched products want them together
+            model = {name: value.clone(memory_format=torch.contiguous_format) for name, value in start.items()}
         velocity: list[torch.Tensor] = []
         lr = self.lr * self.lr_decay**task.round
         for step in range(schedule.steps):
@@ -98,13 +114,22 @@ class Sgd:
                 worst = dict(zip(parameters, self.gradient.perturbed(gradients, leaves), strict=True))
                 gradients = mean_gradients(task, chain, worst, batch, labels)
             with torch.no_grad():
-                anchors = list(task.layout.split(starts[:active]).values()) if self.penalties else []
+                anchors = list(task.layout.split(task.starts[:active]).values()) if self.penalties else []
                 velocity = self._step(leaves, gradients, velocity, anchors, lr)
                 if self.project is not None:
                     inside = task.params + clipped(joined(parameters) - task.params, self.project)
                     torch._foreach_copy_(leaves, list(task.layout.split(inside).values()))
-        rows = (rows if alone else joined(model)).sub_(task.params)
-        return rows if as_given else rows.index_select(0, torch.from_numpy(np.argsort(order)))
+        if span is not None:
+            span.write(model, views)
+        for name, origin in task.layout.split(task.params).items():
+            if span is None or name not in span.names.values():
+                torch.sub(model[name], origin, out=views[name])
+        return rows
+
+    @property
+    def _linear(self) -> bool:
+        """Whether a step adds nothing but multiples of gradients."""
+        return self.gradient is None and not self.penalties and self.project is None and not self.weight_decay
 
     def _step(
         self,

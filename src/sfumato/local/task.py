@@ -34,6 +34,12 @@ class Task:
     round: int
     ids: Sequence[int] = ()
 
+    @property
+    def together(self) -> bool:
+        """Whether all clients begin at the global parameters: they then share their memory."""
+        shared = len(self.starts) == 1 or self.starts.stride(0) == 0
+        return shared and self.starts.data_ptr() == self.params.data_ptr()
+
     def only(self, place: int) -> Task:
         """The same work for one of the clients."""
         one = slice(place, place + 1)
@@ -43,4 +49,5 @@ class Task:
         """The same work for several of the clients."""
         clients, keys = [self.clients[place] for place in places], [self.keys[place] for place in places]
         ids = [self.ids[place] for place in places] if self.ids else ()
-        return replace(self, starts=self.starts[list(places)], clients=clients, keys=keys, ids=ids)
+        starts = self.params.expand(len(places), -1) if self.together else self.starts[list(places)]
+        return replace(self, starts=starts, clients=clients, keys=keys, ids=ids)

@@ -98,6 +98,8 @@ def _check_at(piece: Any, rows: torch.Tensor, claim: Claim) -> None:
     assert out.dtype == rows.dtype, f"{name} changes the type"
     again = piece(rows, _ready(piece, context_for(rows, claim)))
     assert torch.equal(torch.nan_to_num(out), torch.nan_to_num(again)), f"{name} gives two results for one key"
+    over = piece(rows.clone(), replace(_ready(piece, context_for(rows, claim)), spare=True))
+    assert torch.equal(torch.nan_to_num(out), torch.nan_to_num(over)), f"{name} gives another result on rows to spare"
     _check_rows_are_independent(piece, rows, out, claim, name)
     if hasattr(piece, "undo"):
         assert piece.undo(out[0], context).shape == rows[0].shape, f"{name} is not undone to the row's own shape"

@@ -1,0 +1,108 @@
+"""A first linear layer that is trained in the span of its client's records, where that takes less arithmetic.
+
+Every step of gradient descent, with or without momentum, adds a sum of products g_i x_i^T to the weight of the first layer:
+x_i are the records of the batch, g_i the gradients at the layer's output. So the weight is always W = W_0 + A X, with X
+[records, in] the client's records and A [out, records] what each record has added; and the layer's output at record j is
+
+    W x_j = W_0 x_j + A (X x_j).
+
+W_0 x_j and the products X X^T of records with each other are computed once. A step then touches A alone: it adds g_i to column i.
+A bias is the weight of an input that is 1 everywhere. It is the same function and the same step as in the weight itself, up to
+rounding; for 5 epochs over 50 records of 784 numbers and 200 units it is a quarter of the arithmetic.
+
+Only for steps that are linear in the gradient: weight decay would scale W_0 as well, and a penalty, a projection or a
+sharpness-aware step measures the length of W - W_0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from sfumato.local.batches import Schedule
+from sfumato.local.chain import Chain
+from sfumato.local.links import FlattenLink, LinearLink, Own, Trained
+from sfumato.local.product import Product
+from sfumato.local.task import Task
+
+
+class SpanLink(Trained):
+    """The first layer, on rows that say which record it is, what its products with all records are, and its first output."""
+
+    def forward(self, x: Tensor, own: Own) -> tuple[Tensor, Tensor]:
+        """W_0 x_j + A (X x_j)."""
+        clients, out, records = own["weight"].shape  # the weight is A
+        x = x.view(clients, -1, 2 * records + out)
+        which, products, first = torch.split(x, [records, records, out], dim=2)
+        return torch.baddbmm(first, products, own["weight"].transpose(1, 2)).view(-1, out), which
+
+    def gradients(self, g: Tensor, x: Tensor, own: Own) -> dict[str, Tensor | Product]:
+        """What a step adds to A: g_i to column i."""
+        return {"weight": Product(g.view(*x.shape[:2], -1), x)}
+
+
+@dataclass(frozen=True)
+class Span:
+    """Clients that begin at the global parameters, in the span of their records."""
+
+    chain: Chain  # with a SpanLink in place of the first layer
+    x: Tensor  # what goes in: a row for each record, client after client
+    start: dict[str, Tensor]  # the parameters to step: A in place of the first weight, and no first bias
+    records: Tensor  # X, [clients, records, in]
+    names: Mapping[str, str]  # of the first layer's parameters
+
+    @staticmethod
+    def of(chain: Chain, task: Task, schedule: Schedule) -> Span | None:
+        """The span, if it takes less arithmetic and all records and their squares are finite."""
+        layer = next(link for link in chain.links if not isinstance(link, FlattenLink))
+        if type(layer) is not LinearLink or not task.together:
+            return None
+        clients = [own.x if layer is chain.links[0] else own.x.flatten(1) for own in task.clients]
+        sizes = [len(x) for x in clients]
+        if clients[0].dim() != 2 or not pays(layer.layer.weight.shape, max(sizes), schedule.visits):
+            return None
+        records = torch.stack(clients) if len(set(sizes)) == 1 else pad_sequence(clients, batch_first=True)
+        products = torch.bmm(records, records.transpose(1, 2))
+        if not bool(products.isfinite().all()):
+            return None
+        params, weight = task.layout.split(task.params), layer.names["weight"]
+        first = records @ params[weight].T
+        if "bias" in layer.names:
+            products += 1.0
+            first += params[layer.names["bias"]]
+        which = torch.eye(max(sizes), dtype=first.dtype, device=first.device).expand_as(products)
+        rows = torch.cat([which, products, first], dim=2)
+        rest = task.layout.split(task.starts)
+        start = {weight: torch.zeros_like(first).transpose(1, 2)} | {
+            name: value for name, value in rest.items() if name not in layer.names.values()
+        }
+        after = chain.links[chain.links.index(layer) + 1 :]
+        return Span(
+            Chain((SpanLink(layer.layer, {"weight": weight}), *after)),
+            torch.cat([own[:size] for own, size in zip(rows, sizes, strict=True)]),
+            start,
+            records,
+            layer.names,
+        )
+
+    def write(self, model: Mapping[str, Tensor], views: Mapping[str, Tensor]) -> None:
+        """How far the first layer has moved."""
+        moved = model[self.names["weight"]]
+        torch.bmm(moved, self.records, out=views[self.names["weight"]])
+        if "bias" in self.names:
+            torch.sum(moved, 2, out=views[self.names["bias"]])
+
+
+def pays(weight: torch.Size, records: int, visits: int) -> bool:
+    """Whether so many visits to a client's records take fewer products in their span than in the weight.
+
+    >>> pays(torch.Size([200, 784]), 50, 250), pays(torch.Size([200, 784]), 50, 50)
+    (True, False)
+    """
+    out, inside = weight
+    once = records * inside * (2 * out + records)
+    return once + 2 * visits * records * out < 2 * visits * inside * out
