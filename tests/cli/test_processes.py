@@ -67,6 +67,13 @@ def test_a_live_bar_in_a_terminal(columns: int, tmp_path: Path) -> None:
     assert "…" not in shown and "report: run/report.html" in shown
 
 
+def test_python_m_sfumato_is_sfumato() -> None:
+    for words in (["--version"], ["recipes"], ["recipe"]):
+        module = subprocess.run([sys.executable, "-m", "sfumato", *words], capture_output=True, text=True, timeout=60)
+        command = subprocess.run([SFUMATO, *words], capture_output=True, text=True, timeout=60)
+        assert (module.returncode, module.stdout, module.stderr) == (command.returncode, command.stdout, command.stderr)
+
+
 def in_a_terminal(words: list[str], place: Path, columns: int) -> tuple[subprocess.Popen[bytes], int]:
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))

@@ -48,7 +48,7 @@ class Total:
 
 
 Memory = dict[int, torch.Tensor]
-_PART = 2**15  # coordinates that are added at once, so that their sum stays in the cache
+_PART = 2**16  # coordinates that are added at once, so that their sum stays in the cache
 _WAITING = 2**25  # bytes of messages that wait to be added together
 
 
@@ -131,7 +131,7 @@ class Cohort:
                     _add(rows, waiting)
                 weight += part.weight
                 norms.extend(part.norms)
-            _add(rows, waiting)
+        _add(rows, waiting)  # with all threads, as no worker is busy any more
         return Total(rows, weight, tuple(norms), trained)
 
     def _parts(self, start: _Start, ids: Sequence[int]) -> Iterator[Total]:
