@@ -99,9 +99,9 @@ class Key:
     def normal(self, *shape: int, stddev: float = 1.0) -> torch.Tensor:
         """Normal float64 numbers by Box and Muller: two from a word of radius and a word of angle.
 
-        The radius is sqrt(-2 ln u) with u = (k + 1/2) / 2^63, so it reaches 9.4; the angle is a half-step between 2^53 places
-        on the circle. Both are as fine as float64 has them: pairs that lie on a coarse set of rays would still lie there after
-        rounding to float32, and whoever guesses what was released could see whether the guess fits.
+        The radius is stddev sqrt(-2 ln u) with u = (k + 1/2) / 2^63, so it reaches 9.4 times stddev; the angle is a half-step
+        between 2^53 places on the circle. Both are as fine as float64 has them: pairs that lie on a coarse set of rays would still
+        lie there after rounding to float32, and whoever guesses what was released could see whether the guess fits.
         """
         import math
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from sfumato import (
     simulate,
 )  # fmt: skip
 from sfumato.engine.checkpoint import Checkpoint
+from sfumato.engine.cohort import Cohort
 from sfumato.errors import BadValue, BudgetExceeded, DataError, LedgerError
 from sfumato.local.batches import epoch_batches
 from sfumato.local.gradients import NormPenalty, SharpnessAware
@@ -456,8 +457,6 @@ def test_a_clients_work_depends_on_neither_cohort_nor_order() -> None:
     population, module = made_up_population(UNEVEN), linear()
     simulation = simulate(dp_round(), population, module, classification(3), rounds=1, seed=0, plan=Plan("stacked", 8))
     key = simulation._key(0)
-    from sfumato.engine.cohort import Cohort
-
     cohort = Cohort(simulation.job, population, Plan("stacked", 8))
     opening = cohort.open(simulation.start.params, 0, key)
     alone = cohort.total(simulation.start.params, [4], opening).rows
@@ -488,6 +487,46 @@ def test_messages_add_up_exactly_however_many_wait(by: str, monkeypatch: pytest.
     for path in ("loop", "stacked"):
         first, *others = [params for name, params in found if name == path]
         assert all(torch.equal(first, other) for other in others)
+
+
+@dataclass(frozen=True)
+class OneBuffer:
+    """Local training of a user's own, which gives back the same tensor again and again."""
+
+    buffer: torch.Tensor
+
+    def carry(self, claim: Any) -> Any:
+        return claim
+
+    def train(self, task: Any) -> torch.Tensor:
+        self.buffer.zero_()
+        self.buffer[torch.arange(len(task.ids)), list(task.ids)] = 5.0
+        return self.buffer[: len(task.ids)]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A piece that gives back rows whose coordinates share their memory."""
+
+    def carry(self, claim: Any) -> Any:
+        return claim
+
+    def __call__(self, rows: torch.Tensor, context: Any) -> torch.Tensor:
+        return rows.mean(1, keepdim=True).expand_as(rows)
+
+
+@pytest.mark.parametrize("plan", [Plan(), Plan("stacked", 3)], ids=str)
+def test_every_client_counts_once_whoever_owns_its_row(plan: Plan) -> None:
+    buffer = torch.zeros(8, 21)
+    for pieces, each in (((Clip(1.0),), 1.0), ((Spread(), Clip(1.0)), 8 / 21**0.5)):
+        round = dp_round(sample=Everyone(), local=OneBuffer(buffer), client=pieces, aggregate=Mean(1))
+        simulation = simulate(round, made_up_population(UNEVEN), linear(), classification(3), rounds=1, plan=plan)
+        cohort = Cohort(simulation.job, simulation.population, plan)
+        total = cohort.total(
+            simulation.start.params, range(8), cohort.open(simulation.start.params, 0, Key.from_seed(0))
+        )
+        cohort.close()
+        assert torch.allclose(total.rows[:8], torch.full((8,), each, dtype=torch.float64), atol=1e-4)
 
 
 def test_a_million_clients_cost_nothing_until_called() -> None:

@@ -95,6 +95,12 @@ def test_a_chain_takes_the_steps_of_autograd(
     assert torch.allclose(found, expected, atol=2e-6) and expected.norm() > 0.1
 
 
+def test_weight_decay_where_every_gradient_is_a_product() -> None:
+    module = seeded(lambda: nn.Sequential(nn.Linear(6, 4, bias=False), nn.ReLU(), nn.Linear(4, 3, bias=False)))
+    task = module, Sgd(lr=0.3, epochs=2, batch_size=4, weight_decay=0.1), Plan(), (ROWS,), (6,)
+    assert torch.allclose(trained(*task), by_autograd(*task), atol=2e-6)
+
+
 def tanhs() -> nn.Module:
     two = nn.Tanh(), nn.Identity(), nn.Tanh()
     return nn.Sequential(

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from sfumato.data.population import Population, PublicData, Records
-from sfumato.engine.memory import give_back
+from sfumato.engine.memory import kept_memory
 from sfumato.engine.plan import Plan
 from sfumato.engine.slots import Kept, Opening, Slots
 from sfumato.errors import DataError, SfumatoError
@@ -82,6 +82,8 @@ class Cohort:
     def __init__(self, job: Job, population: Population, plan: Plan, diagnostics: bool = False) -> None:
         self.job, self.population, self.plan, self.diagnostics = job, population, plan, diagnostics
         self._own = threading.local()
+        self._memory = ExitStack()
+        self._memory.enter_context(kept_memory())
         self._threads = torch.get_num_threads()
         self._pool = ThreadPoolExecutor(plan.workers, initializer=self._start_worker) if plan.workers > 1 else None
 
@@ -93,7 +95,7 @@ class Cohort:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             torch.set_num_threads(self._threads)
-        give_back()
+        self._memory.close()
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
@@ -200,4 +202,4 @@ class Cohort:
             raise DataError(f"clients {ids[0]} to {ids[-1]}: local training failed: {error}") from error
         if rows.shape != (len(ids), task.layout.dimension):
             raise DataError(f"local training returned rows of shape {tuple(rows.shape)}.")
-        return rows
+        return rows if getattr(self.job.slots.round.local, "fresh_rows", False) else rows.clone()

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from sfumato.data.population import Records
+from sfumato.engine.memory import kept_memory
 from sfumato.errors import BadValue
 from sfumato.key import Key
 from sfumato.local.forward import OneByOne, Stacked
@@ -81,7 +82,8 @@ def choose(
                 sizes = {block, *(few for few in _SMALL_BLOCKS if few < block)}
                 candidates += [Plan(works, size, workers) for size in sorted(sizes) for workers in sorted({1, cores})]
     cohort = max(1, math.ceil(round.sample.expected(population)))
-    return min(candidates, key=lambda plan: trial.seconds(plan, cohort)) if len(candidates) > 1 else candidates[0]
+    with kept_memory():
+        return min(candidates, key=lambda plan: trial.seconds(plan, cohort)) if len(candidates) > 1 else candidates[0]
 
 
 def check_memory(layout: Layout) -> None:
@@ -132,7 +134,7 @@ class _Trial:
         share = plan.share(cohort)
         blocks = -(-cohort // share)
         at_once, clients = min(plan.workers, blocks), range(min(share, _MOST_CLIENTS))
-        if at_once == 1:
+        if plan.workers == 1:
             return _least_seconds(lambda: self.rows(plan, clients, self.module)) * blocks
         copies = [copy.deepcopy(self.module) for _ in range(at_once)]
         threads = torch.get_num_threads()

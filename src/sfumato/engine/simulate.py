@@ -17,7 +17,6 @@ from sfumato.data.population import Population, Records, require_population
 from sfumato.engine.checkpoint import Checkpoint, make_folder, root_key
 from sfumato.engine.cohort import Job
 from sfumato.engine.identity import attempt_of, digest, inputs_of, mac, state_bytes
-from sfumato.engine.memory import keep_freed_memory
 from sfumato.engine.plan import Plan, choose, made_up
 from sfumato.engine.simulation import Simulation
 from sfumato.engine.slots import Slots
@@ -108,7 +107,6 @@ def simulate(
             f"{ledger.path} holds {ledger.count} rounds and the checkpoint {found.round}, so what was spent is not known. "
             "Restore the ledger, or start a new run in another folder."
         )
-    keep_freed_memory()
     if found is None:
         plan = plan or choose(round, module, layout, objective, example, population.size)
         found = Checkpoint(0, 0, described, plan, params, round.optimizer.start(params), {}, job.slots.start())

@@ -76,11 +76,11 @@ class Slots:
         return Context(opening.number, self.layout, claim, key, prepared=opening.prepared.get(place), state=state)
 
     def messages(self, rows: torch.Tensor, sizes: torch.Tensor, keys: Sequence[Key], opening: Opening) -> torch.Tensor:
-        """What the clients send: the rows after the client slot. `keys` are the clients' own."""
+        """What the clients send: the rows after the client slot, which may write over them. `keys` are the clients' own."""
         for nth, (place, piece) in enumerate(self._of("client")):
             shared = opening.key.child("shared", round=opening.number, nth=nth)
             own = tuple(key.child("piece", nth=nth) for key in keys)
-            spare = self.round.personal is None
+            spare = nth == 0 and self.round.personal is None  # what training gave, and nobody keeps
             rows = piece(rows, replace(self._context(place, opening, shared), sizes=sizes, keys=own, spare=spare))
         return rows
 

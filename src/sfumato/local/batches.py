@@ -58,11 +58,6 @@ class Schedule:
         """The steps of the client with most of them."""
         return int(self.counts.shape[1])
 
-    @property
-    def visits(self) -> int:
-        """The records that the client with most steps looks at, each as often as it does."""
-        return int(self.counts.sum(axis=1).max(initial=0))
-
     def at(self, step: int) -> tuple[torch.Tensor, tuple[int, ...]]:
         """The records of the clients that still train, padded to one width, and how many of them each client really has."""
         counts = self.counts[:, step]

@@ -56,6 +56,7 @@ class DpSgd:
     proximal: float = 0.0
     micro_batch: int = 64
     one_by_one: ClassVar[bool] = True
+    fresh_rows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.records < 1 or self.micro_batch < 1:

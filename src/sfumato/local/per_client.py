@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -28,6 +28,7 @@ class PerClient:
 
     default: Any
     own: Any = ()  # a mapping from client to piece; kept as pairs of clients and piece
+    fresh_rows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         given = self.own.items() if isinstance(self.own, Mapping) else self.own

@@ -32,6 +32,7 @@ class PlainSteps:
     weight_decay: float = 0.0
     lr_decay: float = 1.0
     one_by_one: ClassVar[bool] = True
+    fresh_rows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.steps < 1 or not 0.0 < self.lr_decay <= 1.0 or self.weight_decay < 0.0:

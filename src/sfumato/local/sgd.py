@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from sfumato.local.forward import Batch, DropoutMasks, joined
 from sfumato.local.gradients import NormPenalty, SharpnessAware
 from sfumato.local.mean_gradients import mean_gradients
 from sfumato.local.product import Product, written_out
-from sfumato.local.span import Span
+from sfumato.local.span import Span, span_width
 from sfumato.local.task import Task
 from sfumato.shapes import Rows
 
@@ -42,6 +43,7 @@ class Sgd:
     gradient: SharpnessAware | None = None
     penalties: tuple[NormPenalty, ...] = ()
     project: float | None = None
+    fresh_rows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):
@@ -76,18 +78,32 @@ class Sgd:
             epoch_batches(records.count, self.batch_size, self.epochs, self.steps, key.child("batches"))
             for records, key in zip(task.clients, task.keys, strict=True)
         ]
+        chain = Chain.for_records(task.forward.module, task.clients[0].x, len(task.clients))
+        groups: dict[int, list[int]] = {}
+        for place, (records, own) in enumerate(zip(task.clients, batches, strict=True)):
+            spanned = chain is not None and self._linear and task.together
+            width = span_width(chain, records.x, int((own >= 0).sum())) if chain is not None and spanned else 0
+            groups.setdefault(width, []).append(place)
+        if len(groups) == 1:
+            return self._group(task, chain, batches, *groups)
+        rows = torch.empty_like(task.starts, memory_format=torch.contiguous_format)
+        for width, places in groups.items():
+            rows[places] = self._group(task.some(places), chain, [batches[place] for place in places], width)
+        return rows
+
+    def _group(self, task: Task, chain: Chain | None, batches: Sequence[np.ndarray], width: int) -> Rows:
+        """The same for clients that all train in the weight, or all in a span of about this width."""
         schedule = Schedule.of(batches, [records.count for records in task.clients])
         if schedule.order == tuple(range(len(task.clients))):
-            return self._train(task, schedule)
-        rows = self._train(task.some(schedule.order), schedule)
+            return self._train(task, chain, schedule, width)
+        rows = self._train(task.some(schedule.order), chain, schedule, width)
         return rows.index_select(0, torch.from_numpy(np.argsort(schedule.order)))
 
-    def _train(self, task: Task, schedule: Schedule) -> Rows:
+    def _train(self, task: Task, chain: Chain | None, schedule: Schedule, width: int) -> Rows:
         """The same for clients in the order of the schedule."""
         masks = DropoutMasks([key.child("dropout") for key in task.keys])
         y = torch.cat([records.y for records in task.clients])
-        chain = Chain.for_records(task.forward.module, task.clients[0].x, len(task.clients))
-        span = Span.of(chain, task, schedule) if chain is not None and self._linear else None
+        span = Span.of(chain, task) if chain is not None and width else None
         if span is not None:
             chain, x, start = span.chain, span.x, span.start
         else:
@@ -96,7 +112,7 @@ class Sgd:
         views = task.layout.split(rows)
         if (
             len(rows) == 1 and span is None
-        ):  # a client's layers are views of its row, but for those that its layers want otherwise
+        ):  # a client's layers are views of its row, but for those that want another layout
             rows.copy_(task.starts)
             model = {**views, **(chain.working(views) if chain is not None else {})}
         else:  # several clients' views lie apart, and batched products want them together
@@ -147,7 +163,7 @@ class Sgd:
             leaves = [leaf for leaf, gradient in zip(leaves, found, strict=True) if not isinstance(gradient, Product)]
             found = [gradient for gradient in found if not isinstance(gradient, Product)]
         grads = written_out(found)
-        if self.weight_decay:
+        if self.weight_decay and grads:
             torch._foreach_add_(grads, leaves, alpha=self.weight_decay)
         for penalty in self.penalties:
             penalty.add_to(grads, leaves, anchors)

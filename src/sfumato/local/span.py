@@ -16,6 +16,7 @@ sharpness-aware step measures the length of W - W_0.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -23,9 +24,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from sfumato.local.batches import Schedule
 from sfumato.local.chain import Chain
-from sfumato.local.links import FlattenLink, LinearLink, Own, Trained
+from sfumato.local.links import FlattenLink, LinearLink, Link, Own, Trained
 from sfumato.local.product import Product
 from sfumato.local.task import Task
 
@@ -56,19 +56,14 @@ class Span:
     names: Mapping[str, str]  # of the first layer's parameters
 
     @staticmethod
-    def of(chain: Chain, task: Task, schedule: Schedule) -> Span | None:
-        """The span, if it takes less arithmetic and all records and their squares are finite."""
-        layer = next(link for link in chain.links if not isinstance(link, FlattenLink))
-        if type(layer) is not LinearLink or not task.together:
-            return None
-        clients = [own.x if layer is chain.links[0] else own.x.flatten(1) for own in task.clients]
+    @torch.no_grad()
+    def of(chain: Chain, task: Task) -> Span:
+        """The span of clients for which it has a width."""
+        layer = _first(chain)
+        clients = [_flat(chain, own.x) for own in task.clients]
         sizes = [len(x) for x in clients]
-        if clients[0].dim() != 2 or not pays(layer.layer.weight.shape, max(sizes), schedule.visits):
-            return None
         records = torch.stack(clients) if len(set(sizes)) == 1 else pad_sequence(clients, batch_first=True)
         products = torch.bmm(records, records.transpose(1, 2))
-        if not bool(products.isfinite().all()):
-            return None
         params, weight = task.layout.split(task.params), layer.names["weight"]
         first = records @ params[weight].T
         if "bias" in layer.names:
@@ -89,12 +84,31 @@ class Span:
             layer.names,
         )
 
+    @torch.no_grad()
     def write(self, model: Mapping[str, Tensor], views: Mapping[str, Tensor]) -> None:
         """How far the first layer has moved."""
         moved = model[self.names["weight"]]
         torch.bmm(moved, self.records, out=views[self.names["weight"]])
         if "bias" in self.names:
             torch.sum(moved, 2, out=views[self.names["bias"]])
+
+
+def span_width(chain: Chain, x: Tensor, visits: int) -> int:
+    """The size of a client's span, rounded up to 64, 256, 1024 and so on; 0 if it is better trained in the weight.
+
+    It depends on this client alone: no client decides how another is trained. Those of one width train side by side, padded to
+    the largest of them. A record that is not finite, or whose square is not, would reach into the outputs of the others.
+    """
+    layer, records = _first(chain), len(x)
+    if not isinstance(layer, LinearLink) or _flat(chain, x).dim() != 2:
+        return 0
+    numbers = x.detach().reshape(-1)
+    if not pays(layer.layer.weight.shape, records, visits) or not math.isfinite(float(numbers @ numbers)):
+        return 0
+    width = 64
+    while width < records:
+        width *= 4
+    return width
 
 
 def pays(weight: torch.Size, records: int, visits: int) -> bool:
@@ -106,3 +120,13 @@ def pays(weight: torch.Size, records: int, visits: int) -> bool:
     out, inside = weight
     once = records * inside * (2 * out + records)
     return once + 2 * visits * records * out < 2 * visits * inside * out
+
+
+def _first(chain: Chain) -> Link:
+    """The first layer that does something."""
+    return next(link for link in chain.links if not isinstance(link, FlattenLink))
+
+
+def _flat(chain: Chain, x: Tensor) -> Tensor:
+    """The records as they reach it."""
+    return x.flatten(1) if isinstance(chain.links[0], FlattenLink) else x
