@@ -6,7 +6,7 @@ import copy
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
@@ -50,6 +50,12 @@ class Total:
 Memory = dict[int, torch.Tensor]
 _PART = 2**16  # coordinates that are added at once, so that their sum stays in the cache
 _WAITING = 2**25  # bytes of messages that wait to be added together
+
+
+def _results(pending: deque[Future[Total]], more: Iterator[Future[Total]]) -> Iterator[Total]:
+    while pending:
+        yield pending.popleft().result()
+        pending.extend(islice(more, 1))
 
 
 def _add(total: torch.Tensor, messages: list[torch.Tensor]) -> None:
@@ -119,14 +125,15 @@ class Cohort:
 
     def total(self, params: torch.Tensor, ids: Sequence[int], opening: Opening, memory: Memory | None = None) -> Total:
         """Train the cohort from `params`, or from what each client remembers, and add its messages."""
-        rows = torch.zeros(self.job.slots.width(opening), dtype=torch.float64, device=params.device)
         weight = 0.0
         norms: list[float] = []
         trained: dict[int, torch.Tensor] = {}
         start = _Start(params, opening, memory or {})
         waiting: list[torch.Tensor] = []
         with nullcontext() if self._pool is None else self._waiting():
-            for part in self._parts(start, ids):
+            parts = self._parts(start, ids)
+            rows = torch.zeros(self.job.slots.width(opening), dtype=torch.float64, device=params.device)
+            for part in parts:
                 trained.update(part.trained)
                 waiting.append(part.rows)
                 if sum(some.nbytes for some in waiting) >= _WAITING:
@@ -137,19 +144,16 @@ class Cohort:
         return Total(rows, weight, tuple(norms), trained)
 
     def _parts(self, start: _Start, ids: Sequence[int]) -> Iterator[Total]:
+        """The blocks' sums in their order, so that the whole does not depend on timing. Workers begin at once."""
         size = self.plan.share(len(ids))
         blocks = [list(ids[first : first + size]) for first in range(0, len(ids), size)]
         if self._pool is None:
-            yield from (self._block(start, block) for block in blocks)
-            return
-        # A bounded window keeps few rows in memory, and asking for results in order makes the sum independent of timing.
-        window = 2 * self.plan.workers
-        waiting = iter(blocks)
-        pending = deque(self._pool.submit(self._block, start, block) for block in islice(waiting, window))
-        while pending:
-            yield pending.popleft().result()
-            for block in islice(waiting, 1):
-                pending.append(self._pool.submit(self._block, start, block))
+            return (self._block(start, block) for block in blocks)
+        pool = self._pool
+        submitted = (pool.submit(self._block, start, block) for block in blocks)
+        return _results(
+            deque(islice(submitted, 2 * self.plan.workers)), submitted
+        )  # few at a time keep few rows in memory
 
     def _block(self, start: _Start, ids: list[int]) -> Total:
         opening = start.opening

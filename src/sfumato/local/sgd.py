@@ -122,7 +122,8 @@ class Sgd:
         for step in range(schedule.steps):
             index, counts = schedule.at(step)
             active = len(counts)
-            parameters = {name: value[:active] for name, value in model.items()}
+            everyone = active == len(rows)
+            parameters = model if everyone else {name: value[:active] for name, value in model.items()}
             batch = Batch(x.index_select(0, index), counts, masks)
             labels, leaves = y.index_select(0, index), list(parameters.values())
             gradients = mean_gradients(task, chain, parameters, batch, labels)
