@@ -79,10 +79,12 @@ class Sgd:
             for records, key in zip(task.clients, task.keys, strict=True)
         ]
         chain = Chain.for_records(task.forward.module, task.clients[0].x, len(task.clients))
+        widths = [0] * len(batches)
+        if chain is not None and self._linear and task.together:
+            visits = [int((own >= 0).sum()) for own in batches]
+            widths = [span_width(chain, one.x, often) for one, often in zip(task.clients, visits, strict=True)]
         groups: dict[int, list[int]] = {}
-        for place, (records, own) in enumerate(zip(task.clients, batches, strict=True)):
-            spanned = chain is not None and self._linear and task.together
-            width = span_width(chain, records.x, int((own >= 0).sum())) if chain is not None and spanned else 0
+        for place, width in enumerate(widths):
             groups.setdefault(width, []).append(place)
         if len(groups) == 1:
             return self._group(task, chain, batches, *groups)
@@ -110,12 +112,12 @@ class Sgd:
             x, start = torch.cat([records.x for records in task.clients]), task.layout.split(task.starts)
         rows = torch.empty_like(task.starts, memory_format=torch.contiguous_format)
         views = task.layout.split(rows)
-        if (
-            len(rows) == 1 and span is None
-        ):  # a client's layers are views of its row, but for those that want another layout
+        if len(rows) == 1 and span is None:
+            # A client's layers are views of its row, but for those that want another layout.
             rows.copy_(task.starts)
             model = {**views, **(chain.working(views) if chain is not None else {})}
-        else:  # several clients' views lie apart, and batched products want them together
+        else:
+            # Several clients' views lie apart, and batched products want them together.
             model = {name: value.clone(memory_format=torch.contiguous_format) for name, value in start.items()}
         velocity: list[torch.Tensor] = []
         lr = self.lr * self.lr_decay**task.round
