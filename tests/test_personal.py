@@ -28,6 +28,7 @@ from sfumato import (
     classification,
     simulate,
 )  # fmt: skip
+from sfumato.engine.cohort import Cohort
 from sfumato.errors import BadValue
 from sfumato.local.forward import OneByOne
 from sfumato.local.task import Task
@@ -97,6 +98,15 @@ def test_clients_that_are_not_drawn_keep_theirs() -> None:
             kept += client not in drawn
         before = progress.memory
     assert kept > 0
+
+
+def test_what_a_client_keeps_is_not_clipped_with_its_message() -> None:
+    simulation = ready(round_of(client=(Clip(1e-3),)))
+    cohort = Cohort(simulation.job, simulation.population, Plan())
+    params = simulation.start.params
+    total = cohort.total(params, range(5), cohort.open(params, 0, simulation._key(0)))
+    assert total.rows.norm() <= 5e-3
+    assert all(row.norm() > 0.1 for row in total.trained.values()) and len(total.trained) == 5
 
 
 def test_resume_goes_on_with_what_clients_remember(tmp_path: Path) -> None:

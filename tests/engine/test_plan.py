@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -146,7 +147,14 @@ def test_a_plan_is_timed_as_its_cohort_would_be_run(
     example = Records(torch.zeros(2, 6), torch.zeros(2, dtype=torch.int64))
     trial = _Trial(Sgd(lr=0.1, epochs=1, batch_size=2), module, Layout.of(module), classification(3), example)
     blocks: list[int] = []
-    monkeypatch.setattr(trial, "rows", lambda plan, clients, module: blocks.append(len(clients)))
+    on_main: set[bool] = set()
+
+    def rows(plan: Plan, clients: range, module: nn.Module) -> None:
+        blocks.append(len(clients))
+        on_main.add(threading.current_thread() is threading.main_thread())
+
+    monkeypatch.setattr(trial, "rows", rows)
     monkeypatch.setattr("sfumato.engine.plan._least_seconds", lambda run: (run(), 1.0)[1])
     assert trial.seconds(plan, cohort) == waves
+    assert on_main == {plan.workers == 1}
     assert len(blocks) == together and cohort <= waves * sum(blocks) < cohort + together * waves

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -16,7 +16,6 @@ import torch
 from torch import nn
 
 from sfumato.data.population import Population, PublicData, Records
-from sfumato.engine.memory import kept_memory
 from sfumato.engine.plan import Plan
 from sfumato.engine.slots import Kept, Opening, Slots
 from sfumato.errors import DataError, SfumatoError
@@ -88,8 +87,6 @@ class Cohort:
     def __init__(self, job: Job, population: Population, plan: Plan, diagnostics: bool = False) -> None:
         self.job, self.population, self.plan, self.diagnostics = job, population, plan, diagnostics
         self._own = threading.local()
-        self._memory = ExitStack()
-        self._memory.enter_context(kept_memory())
         self._threads = torch.get_num_threads()
         self._pool = ThreadPoolExecutor(plan.workers, initializer=self._start_worker) if plan.workers > 1 else None
 
@@ -101,7 +98,6 @@ class Cohort:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             torch.set_num_threads(self._threads)
-        self._memory.close()
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
@@ -151,9 +147,8 @@ class Cohort:
             return (self._block(start, block) for block in blocks)
         pool = self._pool
         submitted = (pool.submit(self._block, start, block) for block in blocks)
-        return _results(
-            deque(islice(submitted, 2 * self.plan.workers)), submitted
-        )  # few at a time keep few rows in memory
+        first = deque(islice(submitted, 2 * self.plan.workers))  # few at a time keep few rows in memory
+        return _results(first, submitted)
 
     def _block(self, start: _Start, ids: list[int]) -> Total:
         opening = start.opening

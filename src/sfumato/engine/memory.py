@@ -1,8 +1,8 @@
 """Freed memory stays with the process while rounds are computed.
 
 A round frees tensors of many megabytes and asks for them again. By default glibc gives such memory back to the system, and every
-page costs a fault when it is asked for anew: a third of a round of a small perceptron. Nothing is done with other allocators, nor
-where the environment sets this one up.
+page costs a fault when it is asked for anew: almost a third of a round of a small perceptron. Nothing is done with other
+allocators, nor where the environment sets this one up.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 PATHS = ("loop", "stacked", "vmapped")
 _MOST_CLIENTS = 64
-_BLOCK_BYTES = 2**24  # of rows: larger tensors cost a page fault for every page, each time anew
+_BLOCK_BYTES = 2**24  # of rows; glibc gives the pages of tensors from 2**25 on back each time
 _BYTES_PER_PARAMETER = 44  # row, start, gradient, momentum, update (float32); sum, noise and draws (float64)
 _SMALL_BLOCKS = (8, 32)
 _ENOUGH_SECONDS = 2.0

@@ -10,6 +10,7 @@ import copy
 import math
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from sfumato.data.population import Population
 from sfumato.derive import Derivation
 from sfumato.engine.checkpoint import Checkpoint
 from sfumato.engine.cohort import Cohort, Job, Memory, Total
+from sfumato.engine.memory import kept_memory
 from sfumato.engine.slots import Opening
 from sfumato.engine.spending import Spending
 from sfumato.errors import BadValue, DataError
@@ -159,11 +161,8 @@ class Simulation:
                 "this run has begun already, and its noise is drawn once only. Call simulate again for another run."
             )
         self.begun.append(True)
-        cohort = Cohort(self.job, self.population, self.start.plan, self.diagnostics)
-        try:
+        with kept_memory(), closing(Cohort(self.job, self.population, self.start.plan, self.diagnostics)) as cohort:
             yield from self._rounds(cohort)
-        finally:
-            cohort.close()
 
     def _rounds(self, cohort: Cohort) -> Iterator[Progress]:
         now = self.start

@@ -87,9 +87,9 @@ class ConvolutionLink(Trained):
     def gradients(self, g: Tensor, x: Tensor, own: Own) -> dict[str, Tensor | Product]:
         (weight,) = self._backward(g, x, own, [False, True, False])
         found: dict[str, Tensor | Product] = {"weight": weight[None]}
-        return (
-            found | {"bias": g.sum((0, 2, 3))[None]} if "bias" in own else found
-        )  # faster than asking for both at once
+        if "bias" in own:
+            found["bias"] = g.sum((0, 2, 3))[None]  # faster than asking for both at once
+        return found
 
     def _backward(self, g: Tensor, x: Tensor, own: Own, wanted: list[bool]) -> list[Tensor]:
         layer = self.layer

@@ -8,7 +8,7 @@ x_i are the records of the batch, g_i the gradients at the layer's output. So th
 
 W_0 x_j and the products X X^T of records with each other are computed once. A step then touches A alone: it adds g_i to column i.
 A bias is the weight of an input that is 1 everywhere. It is the same function and the same step as in the weight itself, up to
-rounding; for 5 epochs over 50 records of 784 numbers and 200 units it is a quarter of the arithmetic.
+rounding; for 5 epochs over 50 records of 784 numbers and 200 units it is less than a third of the arithmetic.
 
 Only for steps that are linear in the gradient: weight decay would scale W_0 as well, and a penalty, a projection or a
 sharpness-aware step measures the length of W - W_0.
