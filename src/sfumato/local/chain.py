@@ -17,7 +17,7 @@ alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_modules
 
+from sfumato.local.blocked import blocked, fits
 from sfumato.local.links import (
     ConvolutionLink,
     FlattenLink,
@@ -76,6 +77,7 @@ class Chain:
     """The layers of a module, in the order in which they run."""
 
     links: tuple[Link, ...]
+    blocked: tuple[Link, ...] = ()  # the same in oneDNN's layout, where that pays
 
     @staticmethod
     def of(module: nn.Module, patches: bool = False) -> Chain | None:
@@ -110,10 +112,12 @@ class Chain:
         return Chain(tuple(chain))
 
     @staticmethod
-    def for_records(module: nn.Module, x: Tensor, clients: int = 1) -> Chain | None:
-        """The chain that a module is, if these records of so many clients can go through it."""
+    def for_records(module: nn.Module, x: Tensor, clients: int = 1, batch: int = 1) -> Chain | None:
+        """The chain that a module is, if these records of so many clients can go through it, up to `batch` of a client at once."""
         chain = Chain.of(module)
-        return chain if chain is not None and chain.takes(x, clients) else None
+        if chain is None or not chain.takes(x, clients):
+            return None
+        return replace(chain, blocked=blocked(chain.links, x, batch))
 
     def takes(self, x: Tensor, clients: int = 1) -> bool:
         """Whether these records of so many clients can go through."""
@@ -126,17 +130,18 @@ class Chain:
 
     def working(self, model: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Copies of those parameters of one client that layers want laid out in their own way, to be stepped in place of them."""
-        links = [link for link in self.links if isinstance(link, ConvolutionLink)]
+        links = [] if self.blocked else [link for link in self.links if isinstance(link, ConvolutionLink)]
         return {link.names["weight"]: link.own(model)["weight"][None] for link in links}
 
     def forward(self, parameters: Mapping[str, Tensor], x: Tensor) -> Pass:
         """Run the layers on parameters [clients, *shape] by the module's names."""
+        links = self.blocked if self.blocked and fits(self.blocked, parameters, x) else self.links
         kept: list[tuple[Any, Own]] = []
-        for link in self.links:
+        for link in links:
             own = link.own(parameters)
             x, saved = link.forward(x, own)
             kept.append((saved, own))
-        return Pass(x, self.links, kept)
+        return Pass(x, links, kept)
 
 
 def _links(module: nn.Module, name: str) -> Iterator[Link | None]:

@@ -65,5 +65,9 @@ def small(layer: Convolution, x: Tensor) -> bool:
 
     How many records there are does not matter: a record more must not change how the others are computed.
     """
-    places = math.prod(x.shape[2:]) / math.prod(layer.stride)
-    return layer.groups == 1 and 2.0 * places * layer.weight.numel() < _FEW
+    return layer.groups == 1 and operations(layer, math.prod(x.shape[2:])) < _FEW
+
+
+def operations(layer: Convolution, places: float) -> float:
+    """What a convolution does for one record that has so many places; roughly, as if edges were like the middle."""
+    return 2.0 * places / math.prod(layer.stride) * layer.weight.numel()

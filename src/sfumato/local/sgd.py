@@ -78,7 +78,7 @@ class Sgd:
             epoch_batches(records.count, self.batch_size, self.epochs, self.steps, key.child("batches"))
             for records, key in zip(task.clients, task.keys, strict=True)
         ]
-        chain = Chain.for_records(task.forward.module, task.clients[0].x, len(task.clients))
+        chain = Chain.for_records(task.forward.module, task.clients[0].x, len(task.clients), self.batch_size)
         widths = [0] * len(batches)
         if chain is not None and self._linear and task.together:
             visits = [int((own >= 0).sum()) for own in batches]
