@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from sfumato.errors import BadValue
 from sfumato.key import Key
+from sfumato.local.channels_last import convolution
 from sfumato.local.recordwise import MixesRecords, check_reshape, has_own_backward, treats_records_alone
 
 Parameters = dict[str, torch.Tensor]  # name -> [clients, *shape]
@@ -130,10 +131,7 @@ class _StackedMode(TorchFunctionMode):
 
 
 class _LoopMode(TorchFunctionMode):
-    """Dropout masks come from the client's key, and images go through convolutions with channels last.
-
-    It is the weight's memory format that decides: an image of one channel has the same strides in both.
-    """
+    """Dropout masks come from the client's key, and images go through convolutions with channels last."""
 
     def __init__(self, batch: Batch) -> None:
         super().__init__()
@@ -142,8 +140,8 @@ class _LoopMode(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _DROPOUT or func in _RANDOM:
             return _keyed(func, self.batch, *args, **(kwargs or {}))
-        if func is F.conv2d and len(args) > 1:
-            args = (args[0], args[1].clone(memory_format=torch.channels_last), *args[2:])
+        if func is F.conv2d:
+            func = convolution
         elif func is torch.Tensor.view and not args[0].is_contiguous():  # written for channels first
             args = (args[0].contiguous(), *args[1:])
         return func(*args, **(kwargs or {}))

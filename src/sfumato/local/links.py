@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from sfumato.local.channels_last import channels_first, misread
 from sfumato.local.patches import Patches, small
 from sfumato.local.product import Product
 
@@ -72,12 +73,15 @@ class ConvolutionLink(Trained):
     def own(self, parameters: Mapping[str, Tensor]) -> Own:
         own = {name: value[0] for name, value in super().own(parameters).items()}
         _, inside, height, width = own["weight"].shape
-        if own["weight"].stride() != (inside * height * width, 1, inside * width, inside):
+        if self._misread():
+            own["weight"] = channels_first(own["weight"])
+        elif own["weight"].stride() != (inside * height * width, 1, inside * width, inside):
             own["weight"] = own["weight"].clone(memory_format=torch.channels_last)
         return own
 
     def forward(self, x: Tensor, own: Own) -> tuple[Tensor, Tensor]:
-        layer, x = self.layer, x.contiguous(memory_format=torch.channels_last)
+        layer = self.layer
+        x = channels_first(x) if self._misread() else x.contiguous(memory_format=torch.channels_last)
         return F.conv2d(x, own["weight"], own.get("bias"), layer.stride, layer.padding, layer.dilation, layer.groups), x
 
     def backward(self, g: Tensor, kept: Tensor, own: Own) -> Tensor:
@@ -90,6 +94,9 @@ class ConvolutionLink(Trained):
         if "bias" in own:
             found["bias"] = g.sum((0, 2, 3))[None]  # faster than asking for both at once
         return found
+
+    def _misread(self) -> bool:
+        return misread(self.layer.weight, self.layer.stride, self.layer.groups)
 
     def _backward(self, g: Tensor, x: Tensor, own: Own, wanted: list[bool]) -> list[Tensor]:
         layer = self.layer

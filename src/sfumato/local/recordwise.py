@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from sfumato.errors import BadValue
+from sfumato.local.channels_last import reads_its_image
 from sfumato.measures import GRADIENTS, RECORD_WISE
 
 Tensor = torch.Tensor
@@ -26,11 +27,12 @@ _POINTWISE = {
     torch.sigmoid, Tensor.relu, Tensor.relu_, Tensor.tanh, Tensor.sigmoid, Tensor.contiguous, Tensor.float, torch.as_tensor,
 }  # fmt: skip
 _LAYERS = {
-    F.linear, F.conv1d, F.conv2d, F.conv3d, F.embedding, F.group_norm, F.max_pool1d, F.max_pool2d, F.max_pool3d,
+    F.linear, F.conv1d, F.embedding, F.group_norm, F.max_pool1d, F.max_pool2d, F.max_pool3d,
     F.avg_pool1d, F.avg_pool2d, F.avg_pool3d, F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d,
     F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d, F.instance_norm,
-    torch.max_pool1d, torch.max_pool2d, torch.max_pool3d, torch.conv1d, torch.conv2d, torch.conv3d,
+    torch.max_pool1d, torch.max_pool2d, torch.max_pool3d, torch.conv1d,
 }  # fmt: skip
+_CONVOLUTIONS = {F.conv2d, F.conv3d}
 _NORMS = {F.layer_norm, *([F.rms_norm] if hasattr(F, "rms_norm") else [])}
 _DROPOUT = {F.dropout, F.dropout1d, F.dropout2d, F.dropout3d}
 _SUMS = {torch.add, Tensor.add, Tensor.add_, Tensor.__add__, Tensor.__radd__, Tensor.__iadd__}
@@ -65,6 +67,8 @@ class MixesRecords(Exception):
 
 def treats_records_alone(func: Any, args: Any, kwargs: Any) -> bool:
     """Whether a call, looked at before it is made, is known to keep records apart; reshapes are checked after it."""
+    if func in _CONVOLUTIONS:
+        return reads_its_image(*args, **kwargs)
     if func in _POINTWISE or func in _LAYERS or func in _DROPOUT or func in _RESHAPES:
         return True
     if func in _SUMS:  # a residual connection: two tensors of one shape

@@ -1,0 +1,55 @@
+"""Which convolutions may run with channels last, the faster way: all but one kind, which the library gets wrong.
+
+With channels last, oneDNN (as it comes with torch 2.13) reads beyond the image in a convolution of one input channel that steps by
+one across lines and by more along them, if there is one place in a line. What it finds there may be another client's data, or
+another record's. So a convolution that steps like that gets its image and its weight with channels first, however wide they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def misread(weight: Tensor, stride: int | Sequence[int], groups: int) -> bool:
+    """Whether a convolution is of the kind that is wrong with channels last."""
+    steps = (stride,) * (weight.dim() - 2) if isinstance(stride, int) else tuple(stride)
+    return weight.shape[1] == 1 and groups == 1 and len(steps) > 1 and steps[-2] == 1 and steps[-1] > 1
+
+
+def channels_first(value: Tensor) -> Tensor:
+    """A copy that says so by its strides: of one channel, both ways count as contiguous, and nothing else copies it."""
+    return value.clone(memory_format=torch.contiguous_format)
+
+
+def convolution(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    """conv2d with channels last where that is right. The weight decides: an image of one channel has both."""
+    if misread(weight, stride, groups):
+        input, weight = channels_first(input), channels_first(weight)
+    else:
+        weight = weight.clone(memory_format=torch.channels_last)
+    return torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
+
+
+def reads_its_image(
+    input: Tensor,
+    weight: Tensor,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> bool:
+    """Whether a call of a convolution, as it is, reads nothing but its image."""
+    return not misread(weight, stride, groups) or (input.stride(1) != 1 and weight.stride(1) != 1)
