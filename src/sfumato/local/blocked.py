@@ -1,7 +1,7 @@
 """Convolutions in oneDNN's own layout, blocks of 16 channels: from the first of them to the flatten nothing leaves it.
 
 It is the same function and the same gradient as with channels last, up to rounding. Where convolutions are followed by max-pools a
-step takes 4 to 15 percent less time; where they are not it may take more, and nothing goes this way.
+step takes 3 to 15 percent less time; where they are not it may take more, and nothing goes this way.
 
 This layout's max-pool and ReLU turn NaN into a number, and a client whose training has broken must be seen to be broken. So a
 batch goes this way only if nothing in it can be infinite or NaN: what a convolution gives, and every partial sum on the way,
