@@ -102,6 +102,51 @@ def test_a_plan_is_compared_on_uneven_clients(make: Callable[[], nn.Module], pat
         assert torch.allclose(together, apart, atol=1e-6) and apart.norm() > 0.1
 
 
+class ByNumber(nn.Module):
+    """What it does depends on how many records there are, and 3 clients have too few to show it."""
+
+    def __init__(self, many: Callable[[torch.Tensor], bool]) -> None:
+        super().__init__()
+        self.many, self.first, self.last = many, nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.last(self.first(x).relu() if self.many(x) else self.first(x).tanh()))
+
+
+def _by_size(x: torch.Tensor) -> bool:
+    return x.view(x.size(0), -1).size(dim=0) > 100
+
+
+@pytest.mark.parametrize(
+    "many", [lambda x: len(x) > 100, lambda x: x.shape[0] > 100, _by_size, lambda x: x.numel() > 600]
+)
+def test_what_others_bring_into_a_block_decides_nothing(many: Callable[[torch.Tensor], bool]) -> None:
+    with Key.from_seed(0).seeding_torch():
+        module = ByNumber(many)
+    example = Records(torch.zeros(1, 6), torch.zeros(1, dtype=torch.int64))
+    trial = _Trial(Sgd(lr=0.3, epochs=1, batch_size=8), module, Layout.of(module), classification(3), example)
+    together = trial.rows(Plan("stacked", 64), range(64), trial.module)
+    apart = trial.rows(Plan(), [0], trial.module)
+    assert torch.allclose(together[0], apart[0], atol=1e-6) and apart.norm() > 0.1
+
+
+def test_a_layer_that_comes_twice_is_left_as_it_was() -> None:
+    layer = nn.Linear(6, 6)
+    module = nn.Sequential(layer, nn.Tanh(), layer, nn.Linear(6, 3))
+    clients = [(Key.from_seed(n).normal(8, 6).float(), torch.arange(8) % 3) for n in range(4)]
+    found = {}
+    for plan in (Plan(), Plan(workers=2), Plan("stacked", 2), Plan("vmapped", 2)):
+        round = Round(Everyone(), Sgd(lr=0.3, epochs=2, batch_size=4), aggregate=RealisedMean(), unproven=True)
+        run = simulate(round, Population.from_list(clients), module, classification(3), rounds=2, seed=0, plan=plan)
+        found[plan] = [progress.params for progress in run][-1]
+    assert all(torch.allclose(params, found[Plan()], atol=1e-6) for params in found.values())
+    trial = _Trial(
+        Sgd(lr=0.3, epochs=1, batch_size=8), module, Layout.of(module), classification(3), Records(*clients[0])
+    )
+    trial.rows(Plan(), [0], trial.module)
+    assert all(isinstance(p, nn.Parameter) for part in trial.module.modules() for p in part._parameters.values())
+
+
 def test_batches_of_few_records_give_the_same_bits_whichever_worker_meets_them_first() -> None:
     keys = [Key.from_seed(client) for client in range(9)]
     clients = [(key.normal(25, 6).float(), torch.arange(25) % 3) for key in keys]

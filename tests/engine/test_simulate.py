@@ -395,10 +395,31 @@ def test_a_scalar_loss_is_refused_before_anything_is_spent(tmp_path: Path) -> No
     assert not (tmp_path / "ledger.sqlite").exists()
 
 
-def test_a_model_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("plan", [None, Plan()])
+def test_a_model_too_large_is_refused_before_it_is_copied(plan: Plan | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sysconf", lambda name: {"SC_AVPHYS_PAGES": 10, "SC_PAGE_SIZE": 10}[name])
+    monkeypatch.setattr("copy.deepcopy", lambda module: pytest.fail("copied"))
     with pytest.raises(BadValue, match="GiB are free"):
-        run(dp_round(), plan=None)
+        run(dp_round(), plan=plan)
+
+
+class Viewing(nn.Module):
+    """Views what a convolution gives, and drops all of a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.first, self.last = nn.Conv2d(1, 4, 2), nn.Linear(8, 4), nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.conv(x.view(-1, 1, 2, 3))
+        return torch.as_tensor(self.last(nn.functional.dropout(self.first(h.view_as(h.flatten(1))), 1.0)))
+
+
+def test_a_view_like_another_and_a_dropout_of_everything_train() -> None:
+    local = Sgd(lr=0.3, epochs=1, batch_size=4)
+    result = run(dp_round(sample=Everyone(), local=local), module=Viewing(), diagnostics=True)
+    norms = result.diagnostics["norms"]
+    assert all(norm > 0.0 for norm, size in zip(norms, UNEVEN, strict=True) if size)  # the last bias is trained
 
 
 def test_a_frozen_part_stays_out_of_the_row() -> None:

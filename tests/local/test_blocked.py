@@ -195,6 +195,7 @@ def flat(*layers: nn.Module) -> Made:
         flat(),
         flat(nn.Conv2d(4, 4, 3), nn.MaxPool2d(2)),
         flat(nn.ReLU(), nn.Conv2d(4, 4, 3), nn.ReLU(), nn.MaxPool2d(2)),
+        flat(nn.MaxPool2d(2), nn.Conv2d(4, 4, 2, 2, dilation=2)),
         flat(nn.MaxPool2d(2), nn.Tanh()),
         flat(nn.MaxPool2d(2), nn.Conv2d(4, 4, 3, groups=2)),
         flat(nn.MaxPool2d(3, ceil_mode=True)),

@@ -57,11 +57,15 @@ def test_local_training_is_right(
     module = seeded(lambda: modules(kernel, stride, shape)[which])
     assert (Chain.of(module) is None) == (which > 1)
     found = trained(module, Sgd(lr=0.5, steps=1, batch_size=6), Plan(), (6,), (1, *shape))
+    torch.testing.assert_close(found[0].double(), one_step(module, (1, *shape), 6), rtol=1e-4, atol=1e-6)
+
+
+def one_step(module: nn.Module, shape: tuple[int, ...], records: int) -> torch.Tensor:
+    """What a step of 0.5 over all records of the first client adds, by torch in float64."""
     exact = copy.deepcopy(module).double()
-    x, y = Key.from_seed(0).normal(6, 1, *shape).float().double(), torch.arange(6) % 3
+    x, y = Key.from_seed(0).normal(records, *shape).float().double(), torch.arange(records) % 3
     F.cross_entropy(exact(x), y).backward()
-    expected = torch.cat([-0.5 * p.grad.flatten() for p in exact.parameters() if p.grad is not None])
-    torch.testing.assert_close(found[0].double(), expected, rtol=1e-4, atol=1e-6)
+    return torch.cat([-0.5 * p.grad.flatten() for p in exact.parameters() if p.grad is not None])
 
 
 @pytest.mark.parametrize(("kernel", "stride", "shape"), WRONG)
@@ -91,9 +95,18 @@ def test_gradients_of_records_are_right_or_refused(
 
 def test_which_convolutions_are_wrong() -> None:
     one, two = torch.zeros(4, 1, 3, 3), torch.zeros(4, 2, 3, 3)
-    assert misread(one, (1, 2), 1) and misread(one.unsqueeze(2), (2, 1, 3), 1)
-    assert not any(misread(one, stride, 1) for stride in (1, 2, (2, 1), (2, 2), (1, 1)))
-    assert not misread(two, (1, 2), 1) and not misread(one, (1, 2), 4) and not misread(one[:, :, 0], (2,), 1)
+    assert misread(one, (1, 2), 1, 1) and misread(one.unsqueeze(2), (2, 1, 3), 1, 1)
+    assert not any(misread(one, stride, 1, 1) for stride in (1, 2, (2, 1), (2, 2), (1, 1)))
+    assert not misread(two, (1, 2), 1, 1) and not misread(one, (1, 2), 1, 4) and not misread(one[:, :, 0], (2,), 1, 1)
+    assert misread(two, 2, 2, 1) and misread(one, (1, 2), (1, 2), 4)
+    assert not misread(two, 1, 2, 1) and not misread(two, (2, 1), 2, 1) and not misread(two, 2, (2, 1), 1)
+
+
+def test_a_convolution_that_crashed_is_right() -> None:
+    layer = nn.Conv2d(3, 4, (1, 2), stride=(1, 2), padding=(0, 3), dilation=(1, 2))
+    module = seeded(lambda: nn.Sequential(layer, nn.Flatten(), nn.Linear(108, 3)))
+    found = trained(module, Sgd(lr=0.5, steps=1, batch_size=5), Plan(), (5,), (3, 9, 1))
+    torch.testing.assert_close(found[0].double(), one_step(module, (3, 9, 1), 5), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("last", ["image", "weight"])

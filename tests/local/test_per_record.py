@@ -135,6 +135,17 @@ class Sorted(nn.Module):
         return torch.as_tensor(self.layer(x[order]).tanh()[order.argsort()])
 
 
+class Decides(nn.Module):
+    """What it does depends on how many records there are."""
+
+    def __init__(self, many: Callable[[Tensor], bool]) -> None:
+        super().__init__()
+        self.many, self.layer = many, nn.Linear(6, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.as_tensor(self.layer(x).relu() if self.many(x) else self.layer(x).tanh())
+
+
 class Viewed(nn.Module):
     """`view` needs channels first."""
 
@@ -143,7 +154,7 @@ class Viewed(nn.Module):
         self.conv, self.head = nn.Conv2d(2, 3, 3), nn.Linear(48, 2)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.as_tensor(self.head(self.conv(x).relu().view(len(x), -1)))
+        return torch.as_tensor(self.head(self.conv(x).relu().view(x.size(0), -1)))
 
 
 class Recurrent(nn.Module):
@@ -250,6 +261,10 @@ ZOO: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor], str]] = {
     "frozen": (Frozen, real(6), FAST),
     "unused": (Unused, real(6), FAST),
     "view": (Viewed, real(2, 6, 6), PLAIN),
+    "decides by len": (lambda: Decides(lambda x: len(x) > 1), real(6), VMAP),
+    "decides by shape": (lambda: Decides(lambda x: x.shape[0] > 1), real(6), VMAP),
+    "decides by size": (lambda: Decides(lambda x: bool(x.size(0) // 2)), real(6), VMAP),
+    "decides by numel": (lambda: Decides(lambda x: x.numel() > 6), real(6), VMAP),
     "no dimension": (Scaled, real(6), VMAP),
     "tied": (Tied, real(6), VMAP),
     "called twice": (Twice, real(6), VMAP),
@@ -477,7 +492,7 @@ def test_no_records_give_zeros() -> None:
 def test_a_large_batch_is_worked_in_parts(hidden: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     linear, forward = F.linear, Chain.forward
-    monkeypatch.setattr(F, "linear", lambda x, *rest: (seen.append(len(x)), linear(x, *rest))[1])
+    monkeypatch.setattr(F, "linear", lambda x, *rest: (seen.append(len(range(x.shape[0]))), linear(x, *rest))[1])
     monkeypatch.setattr(Chain, "forward", lambda self, row, x: (seen.append(len(x)), forward(self, row, x))[1])
     module = Called(nn.Linear(3, 2)) if hidden else nn.Linear(3, 2)
     clipped = ClippedSum(module, Layout.of(module), squared, 1.0, micro_batch=16)

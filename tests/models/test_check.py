@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -34,6 +37,58 @@ class Cache(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.last = x.mean(0)
         return x
+
+
+class Keeps(nn.Module):
+    """Keeps what it has seen in an attribute of any kind."""
+
+    shared: ClassVar[dict[str, float]] = {}
+
+    def __init__(self, attribute: str, keep: Callable[[Any, torch.Tensor], Any], start: Any) -> None:
+        super().__init__()
+        self.linear, self.attribute, self.keep = nn.Linear(4, 2), attribute, keep
+        setattr(self, attribute, start)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        setattr(self, self.attribute, self.keep(getattr(self, self.attribute), x.detach()))
+        return torch.as_tensor(self.linear(x))
+
+
+class InItsClass(Keeps):
+    def __init__(self) -> None:
+        super().__init__("_", lambda before, x: None, None)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.shared["sum"] = float(x.sum())
+        return torch.as_tensor(self.linear(x))
+
+
+class Box:
+    def __init__(self, mean: float) -> None:
+        self.mean = mean
+
+
+KEEPERS: dict[str, Callable[[], nn.Module]] = {
+    "_mean": lambda: Keeps("_mean", lambda before, x: before + float(x.sum()) + 1.0, 0.0),
+    "_cache": lambda: Keeps("_cache", lambda before, x: [*before, x], []),
+    "numbers": lambda: Keeps("numbers", lambda before, x: before + x.numpy().sum() + 1.0, np.zeros(3)),
+    "queue": lambda: Keeps("queue", lambda before, x: deque([x]), deque()),
+    "inside": lambda: Keeps("inside", lambda before, x: {"a": (len, {"b": x.sum()})}, {"a": (len, {"b": 0})}),
+    "box": lambda: Keeps("box", lambda before, x: Box(float(x.mean())), Box(1.0)),
+    "shared": InItsClass,
+}
+
+
+@pytest.mark.parametrize("attribute", KEEPERS)
+def test_state_in_attributes_of_any_kind_is_refused(attribute: str) -> None:
+    with pytest.raises(UnsoundRound, match=f"outside the row.*{attribute}"):
+        check_module(KEEPERS[attribute](), ROWS)
+
+
+def test_attributes_that_stay_as_they_are_pass() -> None:
+    model = Keeps("_all", lambda before, x: before, [np.ones(2), deque([torch.ones(3)]), {"f": lambda: 1}, Box(2.0)])
+    check_module(model, ROWS)
+    check_module(nn.LSTM(4, 3, num_layers=2), ROWS)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -136,6 +191,7 @@ def test_every_offender_is_listed_and_the_fix_is_named() -> None:
     ("make", "words"),
     [
         (lambda: nn.Linear(5, 2), "cannot take records of shape \\(4,\\)"),
+        (lambda: nn.Linear(4, 2).double(), r"Call .float\(\) on the model"),
         (lambda: nn.LazyLinear(2), "no shape yet"),
         (lambda: Uncopyable(), "cannot be copied"),
     ],

@@ -17,7 +17,7 @@ from sfumato.data.population import Population, Records, require_population
 from sfumato.engine.checkpoint import Checkpoint, make_folder, root_key
 from sfumato.engine.cohort import Job
 from sfumato.engine.identity import attempt_of, digest, inputs_of, mac, state_bytes
-from sfumato.engine.plan import Plan, choose, made_up
+from sfumato.engine.plan import Plan, check_memory, choose, made_up
 from sfumato.engine.simulation import Simulation
 from sfumato.engine.slots import Slots
 from sfumato.engine.spending import Spending, open_shared
@@ -61,8 +61,9 @@ def simulate(
     if budget is not None:
         check_delta(budget[1])
     check_device(device)
-    module = copy.deepcopy(module).to(device)
     layout = Layout.of(module)
+    check_memory(layout)
+    module = copy.deepcopy(module).to(device)
     example = _example(population, device)
     check_module(module, made_up(example, 4, 1).x)
     _check_loss(module, objective, example)

@@ -145,7 +145,7 @@ def _most(links: Sequence[Link], x: Tensor) -> float:
 
 
 def _in_layout(link: Link) -> Link | None:
-    if isinstance(link, ConvolutionLink) and link.layer.groups == 1:
+    if isinstance(link, ConvolutionLink) and link.layer.groups == 1 and not link.misread:
         return _Convolution(link.layer, link.names)
     if isinstance(link, PoolLink) and not link.layer.ceil_mode and link.layer.padding in (0, (0, 0)):
         return _Pool(link.layer, link.names) if link.layer.dilation in (1, (1, 1)) else None

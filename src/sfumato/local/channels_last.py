@@ -1,8 +1,9 @@
-"""Which convolutions may run with channels last, the faster way: all but one kind, which the library gets wrong.
+"""Which convolutions may run with channels last, the faster way: all but two kinds, which the library gets wrong.
 
 With channels last, oneDNN (as it comes with torch 2.13) reads beyond the image in a convolution of one input channel that steps by
 one across lines and by more along them, if there is one place in a line. What it finds there may be another client's data, or
-another record's. So a convolution that steps like that gets its image and its weight with channels first, however wide they are.
+another record's. And it crashes in some convolutions that are dilated and step by more than one along lines. So convolutions
+that step like that get their images and their weights with channels first, however wide they are.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import torch
 from torch import Tensor
 
 
-def misread(weight: Tensor, stride: int | Sequence[int], groups: int) -> bool:
-    """Whether a convolution is of the kind that is wrong with channels last."""
-    steps = (stride,) * (weight.dim() - 2) if isinstance(stride, int) else tuple(stride)
-    return weight.shape[1] == 1 and groups == 1 and len(steps) > 1 and steps[-2] == 1 and steps[-1] > 1
+def misread(weight: Tensor, stride: int | Sequence[int], dilation: int | Sequence[int], groups: int) -> bool:
+    """Whether a convolution is of a kind that is wrong with channels last."""
+    sides = weight.dim() - 2
+    steps, spread = ((n,) * sides if isinstance(n, int) else tuple(n) for n in (stride, dilation))
+    beyond = weight.shape[1] == 1 and groups == 1 and sides > 1 and steps[-2] == 1
+    return steps[-1] > 1 and (beyond or spread[-1] > 1)
 
 
 def channels_first(value: Tensor) -> Tensor:
@@ -35,7 +38,7 @@ def convolution(
     groups: int = 1,
 ) -> Tensor:
     """conv2d with channels last where that is right. The weight decides: an image of one channel has both."""
-    if misread(weight, stride, groups):
+    if misread(weight, stride, dilation, groups):
         input, weight = channels_first(input), channels_first(weight)
     else:
         weight = weight.clone(memory_format=torch.channels_last)
@@ -52,4 +55,4 @@ def reads_its_image(
     groups: int = 1,
 ) -> bool:
     """Whether a call of a convolution, as it is, reads nothing but its image."""
-    return not misread(weight, stride, groups) or (input.stride(1) != 1 and weight.stride(1) != 1)
+    return not misread(weight, stride, dilation, groups) or (input.stride(1) != 1 and weight.stride(1) != 1)

@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from sfumato.errors import BadValue
 from sfumato.key import Key
 from sfumato.local.channels_last import convolution
-from sfumato.local.recordwise import MixesRecords, check_reshape, has_own_backward, treats_records_alone
+from sfumato.local.recordwise import MixesRecords, call_record_wise, has_own_backward
 
 Parameters = dict[str, torch.Tensor]  # name -> [clients, *shape]
 
@@ -35,10 +35,23 @@ def joined(parameters: Parameters) -> torch.Tensor:
     return torch.cat([value.reshape(len(value), -1) for value in parameters.values()], dim=1)
 
 
-def with_buffers(module: nn.Module, parameters: Parameters) -> Parameters:
-    """The parameters, and copies of the buffers: what a forward pass writes to them is forgotten."""
-    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    return {**buffers, **parameters} if buffers else parameters
+def called(module: nn.Module, parameters: Parameters, x: torch.Tensor) -> torch.Tensor:
+    """The module's output with these parameters in place of its own, and copies of its buffers: what it writes is forgotten.
+
+    Each place in a layer gets its value once. A layer may come twice under two names, and two layers may share a parameter.
+    """
+    names = {id(p): name for name, p in module.named_parameters()}
+    copies: dict[int, torch.Tensor] = {}
+    values: Parameters = {}
+    for prefix, layer in module.named_modules():
+        for own, p in layer._parameters.items():
+            if p is not None and names[id(p)] in parameters:
+                values[f"{prefix}.{own}" if prefix else own] = parameters[names[id(p)]]
+        for own, buffer in layer._buffers.items():
+            if buffer is not None:
+                values[f"{prefix}.{own}" if prefix else own] = copies.setdefault(id(buffer), buffer.clone())
+    out: torch.Tensor = functional_call(module, values, (x,), tie_weights=False)
+    return out
 
 
 class DropoutMasks:
@@ -123,11 +136,9 @@ class _StackedMode(TorchFunctionMode):
         if func in _DROPOUT or func in _RANDOM:
             return _keyed(func, self.batch, *args, **kwargs)
         reads = any(id(value) in self.own for value in (*args, *kwargs.values()))
-        if reads or not treats_records_alone(func, args, kwargs):
+        if reads:
             raise MixesRecords(func)
-        result = func(*args, **kwargs)
-        check_reshape(func, args, result)
-        return result
+        return call_record_wise(func, args, kwargs)
 
 
 class _LoopMode(TorchFunctionMode):
@@ -142,7 +153,9 @@ class _LoopMode(TorchFunctionMode):
             return _keyed(func, self.batch, *args, **(kwargs or {}))
         if func is F.conv2d:
             func = convolution
-        elif func is torch.Tensor.view and not args[0].is_contiguous():  # written for channels first
+        elif (
+            func in (torch.Tensor.view, torch.Tensor.view_as) and not args[0].is_contiguous()
+        ):  # written for channels first
             args = (args[0].contiguous(), *args[1:])
         return func(*args, **(kwargs or {}))
 
@@ -161,6 +174,8 @@ def _keyed_dropout(
 ) -> torch.Tensor:
     if not training or p == 0.0:
         return input
+    if p == 1.0:
+        return input * 0.0
     shape = input.shape[1:] if func is F.dropout else input.shape[1:2]
     kept = batch.masks.draw(batch.counts, batch.width, shape, p)
     return input * kept.reshape(*kept.shape, *[1] * (input.dim() - kept.dim())).to(input.device) / (1.0 - p)
@@ -179,14 +194,14 @@ class Stacked:
             return self._vmapped(parameters, batch)
         try:
             with _StackedMode(parameters, batch):
-                out: torch.Tensor = functional_call(self.module, with_buffers(self.module, parameters), (batch.x,))
+                out = called(self.module, parameters, batch.x)
         except MixesRecords:
             return self._vmapped(parameters, batch)
         return self._vmapped(parameters, batch) if has_own_backward(out) else out
 
     def _vmapped(self, parameters: Parameters, batch: Batch) -> torch.Tensor:
         """All clients at once if their batches are full, else each alone: a place that repeats a record could enter a statistic."""
-        run = vmap(lambda p, x: functional_call(self.module, with_buffers(self.module, p), (x,)))
+        run = vmap(lambda p, x: called(self.module, p, x))
         rows = batch.x.reshape(len(batch.counts), batch.width, *batch.x.shape[1:])
         if min(batch.counts) == batch.width:
             together: torch.Tensor = run(parameters, rows)
@@ -209,5 +224,4 @@ class OneByOne:
         """The outputs for one client's records."""
         own = {name: value.view(value.shape[1:]) for name, value in parameters.items()}
         with _LoopMode(batch):
-            out: torch.Tensor = functional_call(self.module, with_buffers(self.module, own), (batch.x,))
-        return out
+            return called(self.module, own, batch.x)

@@ -73,7 +73,7 @@ class ConvolutionLink(Trained):
     def own(self, parameters: Mapping[str, Tensor]) -> Own:
         own = {name: value[0] for name, value in super().own(parameters).items()}
         _, inside, height, width = own["weight"].shape
-        if self._misread():
+        if self.misread:
             own["weight"] = channels_first(own["weight"])
         elif own["weight"].stride() != (inside * height * width, 1, inside * width, inside):
             own["weight"] = own["weight"].clone(memory_format=torch.channels_last)
@@ -81,7 +81,7 @@ class ConvolutionLink(Trained):
 
     def forward(self, x: Tensor, own: Own) -> tuple[Tensor, Tensor]:
         layer = self.layer
-        x = channels_first(x) if self._misread() else x.contiguous(memory_format=torch.channels_last)
+        x = channels_first(x) if self.misread else x.contiguous(memory_format=torch.channels_last)
         return F.conv2d(x, own["weight"], own.get("bias"), layer.stride, layer.padding, layer.dilation, layer.groups), x
 
     def backward(self, g: Tensor, kept: Tensor, own: Own) -> Tensor:
@@ -95,8 +95,11 @@ class ConvolutionLink(Trained):
             found["bias"] = g.sum((0, 2, 3))[None]  # faster than asking for both at once
         return found
 
-    def _misread(self) -> bool:
-        return misread(self.layer.weight, self.layer.stride, self.layer.groups)
+    @property
+    def misread(self) -> bool:
+        """Whether the library gets it wrong with channels last."""
+        layer = self.layer
+        return misread(layer.weight, layer.stride, layer.dilation, layer.groups)
 
     def _backward(self, g: Tensor, x: Tensor, own: Own, wanted: list[bool]) -> list[Tensor]:
         layer = self.layer

@@ -63,5 +63,7 @@ class KeyedMasks(TorchFunctionMode):
             raise BadValue(
                 "the model has dropout in training mode and no key was given. Pass key=..., or call .eval()."
             )
+        if p == 1.0:
+            return input * 0.0
         shape = (*input.shape[:2], *[1] * (input.dim() - 2)) if by_channel else input.shape
         return input * (torch.rand(shape, generator=self.generator) >= p) / (1.0 - p)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from sfumato.local.chain import Chain
+from sfumato.local.forward import called
 from sfumato.local.layer_rules import Piece, Rows, Rule, rule_for
 from sfumato.local.per_record_masks import KeyedMasks
 from sfumato.local.recordwise import (
@@ -87,7 +88,7 @@ class Problem:
     def total(self, x: Tensor, y: Tensor, parameters: dict[str, Tensor] | None = None) -> Tensor:
         """The sum of the records' losses, with dropout by the masks."""
         with self.masks:
-            outputs = torch.func.functional_call(self.module, parameters, (x,)) if parameters else self.module(x)
+            outputs = called(self.module, parameters, x) if parameters else self.module(x)
             return losses_of(self.loss, outputs, y, len(x)).sum()
 
     def guarded_total(self, x: Tensor, y: Tensor) -> Tensor:

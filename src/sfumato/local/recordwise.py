@@ -1,8 +1,8 @@
 """Which functions treat each record alone: only these may see several clients' records, or several clipped ones, at once.
 
 A list of what is known, not a test of what is not: a function outside it (a batch statistic, a sum over the batch) or a backward
-pass of the module's own sends the module to a way that keeps records apart by construction. What Python itself makes of the
-batch's size is not seen.
+pass of the module's own sends the module to a way that keeps records apart by construction. So does a module that computes or
+decides by how many records there are: it gets a number that only reshapes can take.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _RESHAPES = {
     torch.unflatten,
 }
 _ALONG = {F.softmax, F.log_softmax, torch.softmax, torch.log_softmax, Tensor.softmax, Tensor.log_softmax}
-_FACTS = {"size", "dim", "ndimension", "numel", "is_floating_point", "__len__", "is_contiguous"}
+_FACTS = {"size", "dim", "ndimension", "is_floating_point", "is_contiguous"}
 _ATTRIBUTES = {
     "shape",
     "dtype",
@@ -66,7 +66,7 @@ class MixesRecords(Exception):
 
 
 def treats_records_alone(func: Any, args: Any, kwargs: Any) -> bool:
-    """Whether a call, looked at before it is made, is known to keep records apart; reshapes are checked after it."""
+    """Whether a call, looked at before it is made, is known to keep records apart; reshapes are looked at after it."""
     if func in _CONVOLUTIONS:
         return reads_its_image(*args, **kwargs)
     if func in _POINTWISE or func in _LAYERS or func in _DROPOUT or func in _RESHAPES:
@@ -89,22 +89,43 @@ def treats_records_alone(func: Any, args: Any, kwargs: Any) -> bool:
     return name in _FACTS
 
 
-def check_reshape(func: Any, args: Any, result: Any) -> None:
-    """A reshape that keeps the first dimension maps every record to itself."""
-    if func in _RESHAPES and result.shape[:1] != args[0].shape[:1]:
+def call_record_wise(func: Any, args: Any, kwargs: Any) -> Any:
+    """Make a call that is known to treat each record alone; any other raises `MixesRecords`."""
+    if not treats_records_alone(func, args, kwargs):
         raise MixesRecords(func)
+    result = func(*args, **kwargs)
+    if func in _RESHAPES and result.shape[:1] != args[0].shape[:1]:  # those that keep it map every record to itself
+        raise MixesRecords(func)
+    if isinstance(result, torch.Size):
+        return torch.Size([Count(result[0]), *result[1:]]) if result else result
+    if func is Tensor.size:  # along one dimension
+        dim = kwargs.get("dim", args[1] if len(args) > 1 else 0)
+        return Count(result) if dim % args[0].dim() == 0 else result
+    return result
+
+
+class Count(int):
+    """How many records there are, of all clients that share a block or in a batch: a shape may hold it, nothing may depend on it.
+
+    A reshape reads it as the number that it is. What would compute with it or compare it raises `MixesRecords`.
+    """
+
+
+def _depends(self: Count, *args: Any) -> Any:
+    raise MixesRecords(int)
+
+
+_LEFT = {"__getattribute__", "__getnewargs__", "__index__"}
+for _name, _member in vars(int).items():
+    if getattr(_member, "__objclass__", None) is int and _name not in _LEFT:
+        setattr(Count, _name, _depends)
 
 
 class RecordWise(TorchFunctionMode):
     """Raises `MixesRecords` at the first function that is not known to treat each record alone."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if not treats_records_alone(func, args, kwargs):
-            raise MixesRecords(func)
-        result = func(*args, **kwargs)
-        check_reshape(func, args, result)
-        return result
+        return call_record_wise(func, args, kwargs or {})
 
 
 def has_own_backward(output: Tensor, *but: type[torch.autograd.Function]) -> bool:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import pickle
+from collections import deque
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,6 +19,7 @@ from sfumato.local.per_record_masks import KeyedMasks
 _BATCHNORM_FIX = "call sfumato.models.replace_batchnorm(model), which puts GroupNorm there with the same weights"
 _OTHER_FIX = "use a layer without running state (GroupNorm, LayerNorm, track_running_stats=False), or freeze that state"
 _GROUPS = 32
+_TORCHS_OWN = vars(nn.Module()).keys()
 _OWN_DROPOUT = (nn.RNNBase, nn.MultiheadAttention)  # they draw masks inside, where no key reaches
 
 
@@ -23,8 +27,8 @@ def check_module(module: nn.Module, example: torch.Tensor) -> None:
     """Refuse a model that keeps state of the data outside its trainable parameters, or draws random numbers of its own.
 
     Running statistics are known by their layers. Anything else is found by one forward pass of a copy in training mode
-    on `example` (some records): a buffer, a tensor attribute or a parameter that has changed is such state, and a torch
-    generator that has moved gave numbers that no key controls. What the example does not provoke is not seen.
+    on `example` (some records): a buffer, an attribute or a parameter that has changed is such state, and a torch generator
+    that has moved gave numbers that no key controls. What the example does not provoke is not seen, nor what lies elsewhere.
     """
     if lazy := [name for name, p in module.named_parameters() if nn.parameter.is_lazy(p)]:
         raise BadValue(f"parameter {lazy[0]!r} has no shape yet. Call the model once on a batch before you give it.")
@@ -103,9 +107,10 @@ def _changed_by_forward(module: nn.Module, example: torch.Tensor) -> list[str]:
     except SfumatoError:
         raise
     except Exception as error:
+        single = all(p.dtype == torch.float32 for p in module.parameters())
         raise BadValue(
             f"the model cannot take records of shape {tuple(example.shape[1:])}: {type(error).__name__}: {error}. "
-            "Give a model for such records, or reshape the data."
+            + ("Give a model for such records, or reshape the data." if single else "Call .float() on the model.")
         ) from error
     after = dict(_state(copied))
     written = [name for name, value in _plain_state(copied) if plain.get(name) != value]
@@ -114,12 +119,26 @@ def _changed_by_forward(module: nn.Module, example: torch.Tensor) -> list[str]:
     ]
 
 
-def _plain_state(module: nn.Module) -> Iterator[tuple[str, str]]:
-    """Attributes that are no tensors: a number that a forward pass counts up is state too."""
+def _plain_state(module: nn.Module) -> Iterator[tuple[str, Any]]:
+    """Attributes that are no tensors, of layers and of users' own classes: a number that a forward pass counts up is state too."""
     for name, layer in module.named_modules():
-        for key, value in vars(layer).items():
-            if not key.startswith("_") and isinstance(value, int | float | str | list | tuple | dict | set):
-                yield f"{name}.{key}".lstrip("."), repr(value)
+        own = [kind for kind in type(layer).__mro__ if not kind.__module__.startswith(("torch.", "builtins"))]
+        held = {key: value for kind in reversed(own) for key, value in vars(kind).items() if not key.startswith("__")}
+        for key, value in {**held, **vars(layer)}.items():
+            if key not in _TORCHS_OWN and not isinstance(value, torch.Tensor):
+                yield f"{name}.{key}".lstrip("."), _snapshot(value)
+
+
+def _snapshot(value: Any) -> Any:
+    """What can be compared with a later snapshot; None for what cannot be looked into, such as a lambda."""
+    if isinstance(value, dict):
+        return [(repr(key), _snapshot(item)) for key, item in value.items()]
+    if isinstance(value, list | tuple | deque):
+        return [_snapshot(item) for item in value]
+    try:
+        return pickle.dumps(value)
+    except Exception:
+        return None
 
 
 def _generator(device: torch.device) -> torch.Tensor:
