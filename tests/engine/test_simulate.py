@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,8 @@ from sfumato.engine.cohort import Cohort
 from sfumato.errors import BadValue, BudgetExceeded, DataError, LedgerError
 from sfumato.local.batches import epoch_batches
 from sfumato.local.gradients import NormPenalty, SharpnessAware
+from sfumato.local.task import Task
+from sfumato.update import Layout
 from tests.helpers import dp_round, linear, made_up_population
 
 UNEVEN = [5, 1, 0, 12, 7, 3, 9, 4]
@@ -420,6 +423,58 @@ def test_a_view_like_another_and_a_dropout_of_everything_train() -> None:
     result = run(dp_round(sample=Everyone(), local=local), module=Viewing(), diagnostics=True)
     norms = result.diagnostics["norms"]
     assert all(norm > 0.0 for norm, size in zip(norms, UNEVEN, strict=True) if size)  # the last bias is trained
+
+
+class Writes(nn.Module):
+    """Writes to what a convolution gave by way of a view, or to the view by way of what the convolution gave."""
+
+    def __init__(self, way: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.way, self.conv, self.last = way, nn.Conv2d(1, 4, 2), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.way(self.conv(x.view(-1, 1, 2, 3)))
+        return torch.as_tensor(self.last(torch.flatten(input=h, start_dim=1)))
+
+
+def by_view(h: torch.Tensor) -> torch.Tensor:
+    h.view(len(h), -1).mul_(3.0)
+    return h
+
+
+def by_flat(h: torch.Tensor) -> torch.Tensor:
+    nn.functional.relu(torch.flatten(h, 1)[:, 2:], inplace=True)
+    return h + 1.0
+
+
+def by_image(h: torch.Tensor) -> torch.Tensor:
+    flat = h.reshape(-1, 8)
+    h += 2.0
+    return flat
+
+
+def by_both(h: torch.Tensor) -> torch.Tensor:
+    same, flat = h.contiguous(), h.flatten(1)
+    same.mul_(2.0)
+    flat[:, 0] = 5.0
+    return same + h
+
+
+@pytest.mark.parametrize("way", [by_view, by_flat, by_image, by_both])
+def test_what_is_written_to_a_view_of_an_image_is_written_to_the_image(
+    way: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    module = Writes(way)
+    x, y = Key.from_seed(0).normal(4, 6).float(), torch.arange(4) % 3
+    layout = Layout.of(module)
+    row = layout.row(module)
+    task = Task(
+        Plan().forward(module), layout, classification(3).loss, row, row[None], [Records(x, y)], [Key.from_seed(1)], 0
+    )
+    found = Sgd(lr=0.5, steps=1, batch_size=4).train(task)
+    nn.functional.cross_entropy(module(x), y).backward()
+    expected = torch.cat([-0.5 * p.grad.flatten() for p in module.parameters() if p.grad is not None])
+    torch.testing.assert_close(found[0], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_frozen_part_stays_out_of_the_row() -> None:

@@ -142,22 +142,49 @@ class _StackedMode(TorchFunctionMode):
 
 
 class _LoopMode(TorchFunctionMode):
-    """Dropout masks come from the client's key, and images go through convolutions with channels last."""
+    """Dropout masks come from the client's key, and images go through convolutions with channels last.
+
+    What is a view of an image with channels first is a copy here. What is written to either of the two is written to the other.
+    """
 
     def __init__(self, batch: Batch) -> None:
         super().__init__()
         self.batch = batch
+        self.copies: list[tuple[torch.Tensor, torch.Tensor, int, int]] = []  # image, copy, and their versions
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _DROPOUT or func in _RANDOM:
             return _keyed(func, self.batch, *args, **(kwargs or {}))
         if func is F.conv2d:
             func = convolution
-        elif (
-            func in (torch.Tensor.view, torch.Tensor.view_as) and not args[0].is_contiguous()
-        ):  # written for channels first
-            args = (args[0].contiguous(), *args[1:])
-        return func(*args, **(kwargs or {}))
+        elif func in _VIEWS and args and not args[0].is_contiguous():
+            args = (self._copy(args[0]), *args[1:])
+        result = func(*args, **(kwargs or {}))
+        self.copies = [_in_step(*pair) for pair in self.copies]
+        return result
+
+    def _copy(self, image: torch.Tensor) -> torch.Tensor:
+        for known, copy, *_ in self.copies:
+            if known is image:
+                return copy
+        copy = image.contiguous()
+        self.copies.append((image, copy, image._version, copy._version))
+        return copy
+
+
+_VIEWS = (torch.Tensor.view, torch.Tensor.view_as, torch.Tensor.flatten, torch.flatten, torch.Tensor.reshape, torch.reshape,
+          torch.Tensor.contiguous)  # fmt: skip
+
+
+def _in_step(
+    image: torch.Tensor, copy: torch.Tensor, image_was: int, copy_was: int
+) -> tuple[torch.Tensor, torch.Tensor, int, int]:
+    """An image and its copy, after one of them may have been written to."""
+    if copy._version != copy_was:
+        image.copy_(copy)
+    elif image._version != image_was:
+        copy.copy_(image)
+    return image, copy, image._version, copy._version
 
 
 def _keyed(func: Any, batch: Batch, *args: Any, **kwargs: Any) -> torch.Tensor:
