@@ -45,7 +45,8 @@ class Clip:
     def __post_init__(self) -> None:
         if not (self.norm >= 2.0**-60 and math.isfinite(self.norm)):
             raise BadValue(
-                f"Clip(norm={self.norm}): the norm must be positive. Use the largest update norm you want to keep, e.g. 1.0."
+                f"Clip(norm={self.norm}): the norm must be positive and finite. Use the largest update norm you want to "
+                "keep, e.g. 1.0."
             )
 
     def __call__(self, rows: Rows, context: Context) -> Rows:

@@ -47,6 +47,18 @@ class UnsoundRound(SfumatoError):
         super().__init__(reason + f"\n  fix: {fix}" + (f"\n  so far:\n{so_far}" if so_far else ""))
 
 
+def refused_by_system(error: OSError) -> DataError:
+    """A file or folder that the system does not let us use, as a sentence.
+
+    >>> str(refused_by_system(PermissionError(13, "Permission denied", "/sys/run")))
+    '/sys/run cannot be read or written: permission denied. Give another path, or mend its permissions.'
+    """
+    reason = (error.strerror or type(error).__name__).lower()
+    return DataError(
+        f"{error.filename} cannot be read or written: {reason}. Give another path, or mend its permissions."
+    )
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """The end of a sentence about an unknown name: the near one if there is any, else all of them.
 

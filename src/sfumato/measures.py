@@ -142,16 +142,23 @@ def characters_summary(sums: Sums) -> dict[str, float]:
 
 def label_loss(outputs: Tensor, y: Tensor) -> Tensor:
     """The mean over the labels of a record."""
+    _check_labels(outputs, y)
     return F.binary_cross_entropy_with_logits(outputs, y.to(outputs.dtype), reduction="none").mean(-1)
+
+
+def _check_labels(outputs: Tensor, y: Tensor) -> None:
+    if y.shape != outputs.shape:
+        raise BadValue(
+            f"targets of shape {tuple(y.shape)} are no labels that hold or not, for outputs of shape {tuple(outputs.shape)}. "
+            "Give both one column per label; for one class per record, the task is classification."
+        )
 
 
 def labels(outputs: Tensor, y: Tensor, labels: int) -> dict[str, Tensor]:
     """Counts for each label, and of records with every label right."""
-    if outputs.shape[-1] != labels or y.shape != outputs.shape:
-        raise BadValue(
-            f"outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(y.shape)} for {labels} labels. "
-            "Give both one column per label."
-        )
+    _check_labels(outputs, y)
+    if outputs.shape[-1] != labels:
+        raise BadValue(f"the model has {outputs.shape[-1]} outputs for {labels} labels. Give it one per label.")
     said, true = outputs > 0, y > 0.5
     return {
         "hits": (said & true).sum(0),

@@ -20,10 +20,12 @@ from sfumato.errors import BadValue, DataError, SfumatoError, nearest
 from sfumato.guarantee import check_delta
 from sfumato.imports import import_path, is_import_path
 from sfumato.key import Key
+from sfumato.local.dp_sgd import DpSgd
 from sfumato.models import build as build_model
 from sfumato.objective import Objective, classification, multi_label, next_character, regression
 from sfumato.request import DataRequest, Request
 from sfumato.round import Round
+from sfumato.sample import FixedSize
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ def _round(request: Request) -> Round:
     clients = request.data.clients
     options = _typed(request)
     round = recipes.build(request.recipe, clients, options)
+    _check_declared(request.data, round)
     if request.unproven and not round.unproven:
         round = replace(round, unproven=True)
     if request.epsilon is not None and round.nonprivate:
@@ -84,6 +87,19 @@ def _round(request: Request) -> Round:
             round, epsilon=request.epsilon, delta=request.chosen_delta, rounds=request.rounds, population=clients
         )
     return round
+
+
+def _check_declared(data: DataRequest, built: Round) -> None:
+    """Refuse a declared number of records that no client can have, by what is declared alone."""
+    local, share = built.local, data.records_per_client
+    if not share or is_own_data(data.name) or not isinstance(local, DpSgd) or not isinstance(local.batch, FixedSize):
+        return
+    held = share - round(data.test_fraction * share)
+    if held < local.records:
+        raise BadValue(
+            f"a client gets {held} records to train on, fewer than the {local.records} that are declared. Give --records {held} "
+            "(and a --batch that fits), or more with --records-per-client."
+        )
 
 
 def _typed(request: Request) -> dict[str, Any]:

@@ -78,16 +78,20 @@ class Request:
         """The delta that was asked for, else one over the number of clients to the 1.1; of records, if those are hidden."""
         if self.delta is not None:
             return self.delta
-        records = self.options.get("records", recipes.default(self.recipe, "records")) or 1
-        if not isinstance(records, int) or records < 1:
-            raise BadValue(f"records={records!r}: how many records a client has at least, a whole number, e.g. 100.")
-        units = self.data.clients * records
-        if units < 2:
+        if self.units < 2:
             raise BadValue(
                 f"{self.data.clients} clients: without --delta it is one over their number to the 1.1, which is 1. Give more "
                 "clients, or --delta, e.g. 1e-5."
             )
-        return math.pow(units, -1.1)
+        return math.pow(self.units, -1.1)
+
+    @property
+    def units(self) -> int:
+        """How many clients are declared; how many records, if those are hidden."""
+        records = self.options.get("records", recipes.default(self.recipe, "records")) or 1
+        if not isinstance(records, int) or records < 1:
+            raise BadValue(f"records={records!r}: how many records a client has at least, a whole number, e.g. 100.")
+        return self.data.clients * records
 
     def to_toml(self, resolved: Mapping[str, Any] | None = None) -> str:
         """The text of run.toml."""
@@ -135,7 +139,9 @@ class Request:
             part.name: part.type for part in dataclasses.fields(owner) if part.name not in ("data", "model", "options")
         }
         if name not in known:
-            raise BadValue(f"{key!r}: there is no such key. {nearest(name, known)}")
+            option = table == "" and name in recipes.find(self.recipe).options
+            near = f"Did you mean 'options.{name}'?" if option else nearest(name, known)
+            raise BadValue(f"{key!r}: there is no such key. {near}")
         changed: Any = replace(owner, **{name: _typed(key, str(known[name]), value)})
         if table == "":
             return cast(Request, changed)

@@ -26,7 +26,8 @@ from sfumato.guarantee import Guarantee
 from sfumato.objective import evaluate
 from sfumato.personal_scores import PersonalScores
 from sfumato.prepare import Prepared
-from sfumato.run_folder import SCHEMA, Line, locked_folder, read_lines, write_diagnostics
+from sfumato.report.read import SCHEMA
+from sfumato.run_folder import Line, locked_folder, read_lines, write_diagnostics
 from sfumato.version import __version__
 
 

@@ -14,9 +14,8 @@ from torch import nn
 from sfumato.engine.checkpoint import make_folder, write_atomically
 from sfumato.errors import BadValue, DataError
 from sfumato.prepare import model_of
+from sfumato.report.read import read_summary
 from sfumato.request import Request
-
-SCHEMA = 1
 
 
 @dataclass(frozen=True)
@@ -142,18 +141,3 @@ def load(folder: str | Path) -> nn.Module:
     module.guarantee = summary["guarantee"]
     module.run = summary  # type: ignore[assignment]
     return module.eval()
-
-
-def read_summary(folder: Path) -> dict[str, Any]:
-    """run.json of a finished run."""
-    path = folder / "run.json"
-    if not path.exists():
-        hint = f" It was not finished: sfumato train --resume {folder}" if (folder / "run.toml").exists() else ""
-        raise DataError(f"{folder} holds no finished run.{hint}")
-    try:
-        found: dict[str, Any] = json.loads(path.read_text())
-    except ValueError:
-        raise DataError(f"{path} is not JSON, so the run cannot be read. Restore the file, or train again.") from None
-    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-        raise DataError(f"{path} was written by another version of Sfumato ; its schema is not {SCHEMA}.")
-    return found

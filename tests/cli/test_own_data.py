@@ -91,6 +91,14 @@ def test_an_import_path_trains(name: str, hers: Command) -> None:
     assert refused.status == 2 and "no public test data" in refused.err
 
 
+def test_the_defaults_in_a_config_are_not_taken_for_wishes(hers: Command) -> None:
+    assert hers("train", "--data", "hers:clients", *WORDS, "--quiet", "--out", "run").status == 0
+    assert hers("train", "--config", "run/run.toml", "--quiet", "--out", "again") == (0, "", "")
+    Path("wish.toml").write_text(Path("run/run.toml").read_text().replace('"iid"', '"shards:2"'))
+    refused = hers("train", "--config", "wish.toml")
+    assert refused.status == 2 and "--split shards:2" in refused.err and "data.split" in refused.err
+
+
 def test_public_test_data_beside_a_list_are_evaluated(hers: Command) -> None:
     assert hers("train", "--data", "hers:with_public", *WORDS, "--quiet", "--out", "run").status == 0
     assert summary("run")["accuracy"] is not None

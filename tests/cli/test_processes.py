@@ -42,6 +42,23 @@ def test_help_and_mistakes_load_no_torch() -> None:
     assert done.returncode == 0, done.stderr
 
 
+EARLY = """
+import sys
+class CtrlC:
+    def find_spec(self, name, *_):
+        if name == "typer":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, CtrlC())
+from sfumato.cli import main
+main()
+"""
+
+
+def test_ctrl_c_before_the_commands_are_loaded_is_quiet() -> None:
+    done = subprocess.run([sys.executable, "-c", EARLY, "train"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
 def test_with_no_argument_it_trains_the_default(tmp_path: Path) -> None:
     with (tmp_path / "out.txt").open("w") as out, (tmp_path / "err.txt").open("w") as err:
         done = subprocess.run([SFUMATO, "train"], cwd=tmp_path, stdout=out, stderr=err, timeout=300)

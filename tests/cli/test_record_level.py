@@ -56,7 +56,7 @@ def test_mistakes_get_one_sentence(sfumato: Command, tmp_path: Path) -> None:
     shuffled = sfumato("train", "prifedsync", *SMALL, "--batch", "shuffle:16", "--out", str(tmp_path / "a"))
     assert shuffled.status == 2 and "batch='shuffle:16'" in shuffled.err
     few = sfumato("train", "prifedsync", *SMALL, "--noise-multiplier", "2", "--out", str(tmp_path / "b"))
-    assert few.status == 2 and "100 records, fewer than the 600 that were declared" in few.err
+    assert few.status == 2 and "100 records to train on, fewer than the 600 that are declared" in few.err
 
 
 def test_explain_shows_ours_beside_the_papers(sfumato: Command) -> None:

@@ -93,7 +93,7 @@ BAD_WORDS = {
     "train --split shards:x": "shards:x",
     "train --clip nan": "norm=nan",
     "train --clip -1": "norm=-1",
-    "train --clip inf": "norm=inf",
+    "train --clip inf": "norm=inf): the norm must be positive and finite",
     "train --noise-multiplier nan": "noise_multiplier=nan",
     "train --noise-multiplier 0": "fedavg",
     "train --lr nan": "lr=nan",
@@ -114,12 +114,31 @@ BAD_WORDS = {
     "train --set options.sample=3": "options.sample=3: a text",
     "train --set rounds": "key=value",
     "train --set data=5": "'data'",
+    "train --set noise_multiplier=1": "'options.noise_multiplier'",
     # what does not go together
     "train fedavg --epsilon 2": "hides nothing",
     "train fedavg --clip 2": "no option --clip",
     "train --unproven --epsilon 2": "exclude each other",
     "train --resume somewhere --rounds 4": "no other option",
     "train --model cnn-cifar": "cnn-cifar",
+    "train --task regression": "(2, 10) do not match targets",
+    "train --task multi-label": "one column per label",
+    "train --epochs 2 --steps 3": "--epochs 2 and --steps 3 exclude each other",
+    "train --epochs 2 --set options.steps=3": "--epochs 2 and --steps 3 exclude each other",
+    "train --set epsilon=none": "--noise-multiplier",
+    "train --split shards:2": "--records-per-client 0",
+    "train --split dirichlet-classes:0.5": "--records-per-client 0",
+    "train prifedsync": "--records 7 (and a --batch that fits), or more with --records-per-client",
+    # what would have no effect
+    "train --data-dir here": "--data-dir here: digits come with scikit-learn",
+    f"train --data own:client {OWN} --data-dir here": "--data-dir here",
+    f"train --data own:client {OWN} --split banana": "--split banana",
+    f"train --data own:client {OWN} --split iid": "--split iid",
+    f"train --data own:client {OWN} --set data.split=banana": "--split banana",
+    f"train --data own:client {OWN} --split-seed 3": "--split-seed 3",
+    f"train --data own:client {OWN} --records-per-client 7": "--records-per-client 7",
+    f"train --data own:client {OWN} --test-fraction 0.2": "--test-fraction 0.2",
+    f"train --data ./nowhere {OWN} --split iid": "--split iid",
     "train dp-fedavg fedavg": "fedavg",
     # devices
     "train --device cuda:99": "cuda:99",
@@ -129,6 +148,7 @@ BAD_WORDS = {
     "train --resume nothing": "--resume nothing",
     "train --out /dev/null/run": "/dev/null",
     "train --out /dev/null": "/dev/null",
+    "train --out /proc/nobody": "/proc/nobody cannot be read or written",
     "train --data ./nowhere --outputs 2": "no folder nowhere",
     "evaluate nothing": "nothing",
     "report nothing": "nothing",
@@ -218,12 +238,14 @@ def broken_clients() -> dict[str, tuple[dict[str, bytes], str]]:
     return {
         "empty folder": ({}, "no client"),
         "other files": ({"readme.txt": b"hello"}, "no client"),
-        "garbage": ({**many, "000.npz": b"garbage"}, "client 0"),
-        "no y": ({**many, "000.npz": file(x=np.ones((2, 3)))}, "client 0"),
+        "garbage": ({**many, "000.npz": b"garbage"}, "people/000.npz is damaged"),
+        "garbage for torch": ({**many, "000.pt": b"garbage"}, "people/000.pt is damaged"),
+        "no y": ({**many, "000.npz": file(x=np.ones((2, 3)))}, "people/000.npz has x, but not y"),
         "more y than x": ({**many, "000.npz": file(x=np.ones((2, 3)), y=np.zeros(3))}, "2 records and y has 3"),
         "another shape": ({**many, "003.npz": file(x=np.ones((2, 4), np.float32), y=np.zeros(2, int))}, "client 3"),
-        "pickled": ({**many, "000.npz": file(x=np.array([object()]), y=np.zeros(1))}, "client 0"),
+        "pickled": ({**many, "000.npz": file(x=np.array([object()]), y=np.zeros(1))}, "people/000.npz is damaged"),
         "too few": (many, "has 10"),
+        "too few but for a hidden one": ({**many, ".010.npz": good}, "has 10"),
     }
 
 
@@ -233,10 +255,11 @@ def test_a_folder_of_broken_files_is_refused(kind: str, sfumato: Command) -> Non
     Path("people").mkdir()
     for name, content in files.items():
         (Path("people") / name).write_bytes(content)
-    clients = "11" if kind == "too few" else "10"
+    clients = "11" if kind.startswith("too few") else "10"
     words = ["--data", "people", "--clients", clients, "--outputs", "2", "--rounds", "2", "--sample", "everyone"]
     status, out, err = sfumato("train", *words)
     assert (status, out) == (2, "") and sentence in err and "foresee" not in err, err
+    assert err.count("\n") == 1, "one sentence"
 
 
 def test_with_json_a_refusal_is_json_too(sfumato: Command) -> None:
@@ -257,6 +280,38 @@ def test_offline_the_missing_files_are_named(sfumato: Command, monkeypatch: pyte
     monkeypatch.setattr(socket, "create_connection", offline)
     status, _, err = sfumato("train", "--data", "mnist", "--data-dir", "nowhere", "--clients", "10")
     assert status == 2 and "train-images-idx3-ubyte" in err and "nowhere" in err
+
+
+def test_what_the_system_forbids_is_one_sentence(
+    sfumato: Command, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(path: object, *_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    for name, commands in {
+        "sfumato.run_folder.os.open": [["train", *SMALL, "--out", "new"], ["train", "--resume", str(finished)]],
+        "pathlib.Path.read_text": [["evaluate", str(finished)], ["report", str(finished)]],
+    }.items():
+        for words in commands:
+            with monkeypatch.context() as patch:
+                patch.setattr(name, denied)
+                status, out, err = sfumato(*words)
+            assert (status, out) == (2, "") and "cannot be read" in err and "ermission denied" in err, err
+            assert err.count("\n") == 1 and "foresee" not in err
+    with monkeypatch.context() as patch:
+        patch.setattr("sfumato.run_folder.os.open", denied)
+        status, out, err = sfumato("train", *SMALL, "--json", "--out", "other")
+    assert (status, err) == (2, "") and "run.lock cannot be read" in json.loads(out)["refused"]
+
+
+def test_a_run_json_without_its_keys_is_refused_and_the_page_kept(sfumato: Command, finished: Path) -> None:
+    shutil.copytree(finished, "run")
+    Path("run/run.json").write_text('{"schema": 1}')
+    before = Path("run/report.html").read_bytes()
+    for command in ("evaluate", "report"):
+        status, out, err = sfumato(command, "run")
+        assert (status, out) == (2, "") and "run.json lacks recipe, data" in err
+    assert Path("run/report.html").read_bytes() == before
 
 
 def test_damaged_runs_are_refused(sfumato: Command, finished: Path) -> None:

@@ -140,6 +140,26 @@ def test_an_interrupted_epsilon_can_be_taken_out_of_a_config(sfumato: Command) -
     assert sfumato("train", "fedavg", "--config", "run.toml", "--set", "epsilon=none", "--quiet").status == 0
 
 
+def test_an_epsilon_that_was_taken_away_does_not_come_back(sfumato: Command) -> None:
+    Path("run.toml").write_text("epsilon = 2.0\nrounds = 2\n[data]\nclients = 40\n")
+    taken = ["--config", "run.toml", "--set", "epsilon=none", "--quiet"]
+    for name, words in {"noise": ["--set", "options.noise_multiplier=1.0"], "unproven": ["--unproven"]}.items():
+        assert sfumato("train", *taken, *words, "--out", name) == (0, "", "")
+        assert "epsilon" not in tomllib.loads((Path(name) / "run.toml").read_text())
+    alone = sfumato("train", *taken)
+    assert alone.status == 2 and "--noise-multiplier" in alone.err
+
+
+def test_a_delta_that_promises_nothing_is_cautioned_about(sfumato: Command) -> None:
+    caution = "caution: delta 0.025 is not below 1/40: a mechanism that publishes one client in the open could meet it."
+    status, out, err = sfumato("train", *SMALL, "--delta", "0.025")
+    assert status == 0 and caution in out and err.startswith(caution)
+    assert sfumato("train", *SMALL, "--delta", "0.025", "--quiet") == (0, "", "")
+    assert sfumato("train", *SMALL, "--delta", "0.025", "--json").err == ""
+    _, out, err = sfumato("train", *SMALL, "--delta", "0.024")
+    assert "caution" not in out + err
+
+
 def test_the_baseline_has_no_epsilon(sfumato: Command) -> None:
     status, out, _ = sfumato("train", "fedavg", "--rounds", "2", "--epochs", "1", "--out", "run")
     assert status == 0 and "No proven guarantee against everyone who sees the model" in out
@@ -293,7 +313,7 @@ def test_interrupted_inside_the_process_it_goes_on(sfumato: Command, monkeypatch
     status, out, err = sfumato("train", *SMALL, "--out", "run")
     assert (status, out) == (130, "") and "sfumato train --resume run" in err
     assert not (Path("run") / "run.json").exists()
-    assert sfumato("evaluate", "run").err == "sfumato: run holds no finished run. It was not finished: " + (
+    assert sfumato("evaluate", "run").err == "sfumato: run holds an unfinished run. Finish it first: " + (
         "sfumato train --resume run\n"
     )
     monkeypatch.setattr(Checkpoint, "write", write)

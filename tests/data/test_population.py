@@ -56,7 +56,9 @@ def test_a_client_without_records_is_legal() -> None:
         ((torch.zeros(3, 2), None), "y is a NoneType"),
         ((torch.zeros(3, 2), np.array(["a", "b", "c"])), "y is a ndarray"),
         ((torch.tensor(1.0), torch.zeros(1)), "x is a single number"),
-        ({"x": torch.zeros(3)}, "is a tuple"),
+        ({"x": torch.zeros(3)}, "has x, but not y"),
+        ({"images": 1, "labels": 2}, "has images, labels, but not x and y"),
+        ({"x": 1, "y": 2, "x_test": 3}, "has x, y, x_test, but not y_test"),
         (PublicData("public", Records(*PAIR)), "is a PublicData"),
         (Client(torch.zeros(3), None), "is a Tensor"),  # type: ignore[arg-type]
     ],
@@ -167,14 +169,33 @@ def test_a_folder_without_clients_or_with_a_broken_one_is_refused(tmp_path: Path
         Population.from_folder(tmp_path / "missing")
     with pytest.raises(DataError, match="no client in"):
         Population.from_folder(tmp_path)
-    (tmp_path / "a.npz").write_bytes(b"broken")
-    with pytest.raises(DataError, match="client 0 of"):
+    (tmp_path / ".b.npz").write_bytes(b"hidden")
+    with pytest.raises(DataError, match="no client in"):
+        Population.from_folder(tmp_path)
+
+
+@pytest.mark.parametrize("ending", ["pt", "npz", "safetensors"])
+@pytest.mark.parametrize("content", [b"broken", b""])
+def test_a_damaged_file_is_named_in_one_sentence(ending: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / f"a.{ending}").write_bytes(content)
+    with pytest.raises(DataError, match=rf"a\.{ending} is damaged") as caught:
         Population.from_folder(tmp_path).client(0)
+    assert "\n" not in str(caught.value) and "weights_only" not in str(caught.value)
+
+
+def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
+    _write_folder(tmp_path)
+    population = Population.from_folder(tmp_path)
+    for file in tmp_path.iterdir():
+        file.unlink()
+    for number in range(population.size):
+        with pytest.raises(DataError, match="cannot be read or written: no such file|is damaged"):
+            population.client(number)
 
 
 def test_pickled_code_in_a_clients_file_is_not_run(tmp_path: Path) -> None:
     torch.save({"x": PAIR[0], "y": PAIR[1], "code": print}, tmp_path / "a.pt")
-    with pytest.raises(DataError, match="UnpicklingError"):
+    with pytest.raises(DataError, match=r"a\.pt is damaged, or holds more than tensors"):
         Population.from_folder(tmp_path).client(0)
 
 

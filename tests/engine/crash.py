@@ -65,6 +65,7 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
     [
         "sfumato.cli",
+        "sfumato.commands.app",
         "sfumato.run",
         "sfumato.prepare",
         "sfumato.report",

@@ -61,6 +61,8 @@ def summary(**changes: Any) -> dict[str, Any]:
         "recipe": "dp-fedavg",
         "data": "digits",
         "model": "logistic",
+        "input_shape": [1, 8, 8],
+        "outputs": 10,
         "population": 200,
         "rounds": 40,
         "epsilon": 1.98761,

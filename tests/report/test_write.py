@@ -101,6 +101,7 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
         ("run.json", "{", "run.json is not JSON"),
         ("run.json", "[]", "holds no table of values"),
         ("run.json", '{"schema": 99}', "has schema 99, not 1"),
+        ("run.json", '{"schema": 1, "recipe": "fedavg"}', "run.json lacks data, model, input_shape"),
         ("metrics.jsonl", '{"round": 1}\nno\n{"round": 3}\n', "metrics.jsonl, line 2, is not a round"),
         ("metrics.jsonl", '{"epsilon": 1}\n{"round": 3}\n', "metrics.jsonl, line 1, is not a round"),
         ("metrics.jsonl", '[1]\n{"round": 3}\n', "metrics.jsonl, line 1, is not a round"),

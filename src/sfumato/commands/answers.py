@@ -11,7 +11,7 @@ import typer
 
 from sfumato.account.event import Unit
 from sfumato.account.setting import Setting, parse_noise, parse_relation, parse_sample
-from sfumato.errors import BadValue, SfumatoError, nearest
+from sfumato.errors import BadValue, SfumatoError, nearest, refused_by_system
 
 
 def read_setting(
@@ -41,10 +41,11 @@ def refusing(json: bool) -> Iterator[None]:
     """With `--json` a refusal is an answer too: {"refused": reason} and exit status 2."""
     try:
         yield
-    except SfumatoError as error:
-        if not json:
+    except (SfumatoError, OSError) as error:
+        if not json or (isinstance(error, OSError) and error.filename is None):
             raise
-        typer.echo(jsonlib.dumps({"refused": str(error)}))
+        refusal = refused_by_system(error) if isinstance(error, OSError) else error
+        typer.echo(jsonlib.dumps({"refused": str(refusal)}))
         raise typer.Exit(2) from None
 
 

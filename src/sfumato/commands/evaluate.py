@@ -18,8 +18,9 @@ def evaluate(
     """Evaluate a run's model on the public test split of its data set."""
     from sfumato.objective import evaluate as measure
     from sfumato.prepare import prepare
+    from sfumato.report.read import read_summary
     from sfumato.request import Request
-    from sfumato.run_folder import load, read_summary
+    from sfumato.run_folder import load
 
     summary = read_summary(run)
     prepared = prepare(Request.from_toml(run / "run.toml"))

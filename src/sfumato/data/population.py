@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from sfumato.data.fingerprint import of_files, of_tensors
-from sfumato.data.records import READERS, Client, Records, as_client, kind
+from sfumato.data.records import READERS, Client, Records, as_client, kind, read_client
 from sfumato.errors import BadValue, DataError
 from sfumato.imports import import_path
 
@@ -70,6 +70,8 @@ class Population:
             )
         try:
             loaded = self.load(number)
+        except DataError:
+            raise
         except Exception as error:
             raise DataError(
                 f"client {number} of {self.name!r} could not be loaded: {type(error).__name__}: {error}. "
@@ -99,12 +101,12 @@ class Population:
     def from_folder(path: str | Path, name: str | None = None) -> Population:
         """One file per client (.pt, .npz or .safetensors) with x and y, and x_test and y_test if it has them.
 
-        Client 0 is the first file by name.
+        Client 0 is the first file by name; hidden files, whose names begin with a dot, are nobody's.
         """
         folder = Path(path)
         if not folder.is_dir():
             raise DataError(f"no folder {folder}. Give a folder with one .pt, .npz or .safetensors file per client.")
-        files = sorted(file for file in folder.iterdir() if file.suffix in READERS)
+        files = sorted(file for file in folder.iterdir() if file.suffix in READERS and not file.name.startswith("."))
         if not files:
             raise DataError(f"no client in {folder}. Put one .pt, .npz or .safetensors file per client there.")
         return Population(name or folder.resolve().name, len(files), _Folder(tuple(files)), of_files(files))
@@ -155,6 +157,5 @@ def _takes_a_number(function: Callable[..., Any]) -> bool:
 class _Folder:
     files: tuple[Path, ...]
 
-    def __call__(self, number: int) -> Any:
-        file = self.files[number]
-        return READERS[file.suffix](file)
+    def __call__(self, number: int) -> Client:
+        return read_client(self.files[number])

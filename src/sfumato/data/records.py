@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from sfumato.errors import DataError
+from sfumato.errors import DataError, refused_by_system
 
 
 class Records(NamedTuple):
@@ -36,11 +36,21 @@ def as_client(loaded: Any, what: str) -> Client:
     if isinstance(loaded, Client):
         return Client(_records(loaded.train, what), None if loaded.test is None else _records(loaded.test, what))
     if isinstance(loaded, dict):
-        loaded = tuple(loaded[word] for word in ("x", "y", "x_test", "y_test") if word in loaded)
+        loaded = _parts(loaded, what)
     if isinstance(loaded, tuple | list) and len(loaded) in (2, 4):
         parts = [_records(loaded[start : start + 2], what) for start in range(0, len(loaded), 2)]
         return Client(*parts)
     raise DataError(f"{what} is {kind(loaded)}. Give (x, y), or (x, y, x_test, y_test), one record per row.")
+
+
+def _parts(loaded: dict[Any, Any], what: str) -> tuple[Any, ...]:
+    """x and y, and both of x_test and y_test if there is one of them."""
+    tested = "x_test" in loaded or "y_test" in loaded
+    names = ("x", "y", "x_test", "y_test") if tested else ("x", "y")
+    if missing := [name for name in names if name not in loaded]:
+        there = ", ".join(map(str, loaded)) or "nothing"
+        raise DataError(f"{what} has {there}, but not {' and '.join(missing)}. Give x and y, one record per row.")
+    return tuple(loaded[name] for name in names)
 
 
 def _records(pair: Any, what: str) -> Records:
@@ -82,6 +92,20 @@ def _read_safetensors(path: Path) -> Any:
     from safetensors.torch import load_file
 
     return load_file(path)
+
+
+def read_client(path: Path) -> Client:
+    """The client in a file; what the readers raise about it becomes one sentence."""
+    try:
+        loaded = READERS[path.suffix](path)
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            raise refused_by_system(error) from error
+        raise DataError(
+            f"{path} is damaged, or holds more than tensors, which is not safe to load. Save x and y in it anew, as plain "
+            "tensors or arrays."
+        ) from error
+    return as_client(loaded, str(path))
 
 
 READERS: dict[str, Callable[[Path], Any]] = {".pt": _read_pt, ".npz": _read_npz, ".safetensors": _read_safetensors}

@@ -46,7 +46,7 @@ def shards(
     if records_per_client is not None and records_per_client % shards_per_client:
         raise BadValue(
             f"{records_per_client} records per client do not make {shards_per_client} equal shards. "
-            f"Use a multiple of {shards_per_client}."
+            f"Use a multiple of {shards_per_client}, or --records-per-client 0, which shares out all."
         )
     order = _chosen(records.count, clients, key, records_per_client)
     size = len(order) // count
@@ -175,7 +175,7 @@ def partition(
     if records_per_client is not None:
         raise BadValue(
             f"{text} gives clients of its own sizes, so records_per_client={records_per_client} cannot hold. "
-            "Use dirichlet, or leave it out."
+            "Use dirichlet, or --records-per-client 0."
         )
     return dirichlet_classes(records, clients, value, key)
 

@@ -146,7 +146,7 @@ class DpSgd:
         if isinstance(self.batch, FixedSize) and records.count < self.records:
             raise DataError(
                 f"a client has {records.count} records, fewer than the {self.records} that were declared: its batches would draw "
-                "each record more often than is accounted. Declare fewer records, or leave the client out."
+                "each record more often than is accounted. Declare fewer (--records), or leave the client out."
             )
         row = start = task.starts[0]
         state = self.optimizer.start(row)

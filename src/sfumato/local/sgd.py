@@ -52,7 +52,7 @@ class Sgd:
             if value is not None and value < 1:
                 raise BadValue(f"Sgd({name}={value}): at least 1.")
         if not (self.lr > 0.0 and math.isfinite(self.lr)):
-            raise BadValue(f"Sgd(lr={self.lr}): the learning rate is positive, e.g. 0.1.")
+            raise BadValue(f"Sgd(lr={self.lr}): the learning rate is positive and finite, e.g. 0.1.")
         if not 0.0 < self.lr_decay <= 1.0:
             raise BadValue(f"Sgd(lr_decay={self.lr_decay}): the factor per round is above 0 and at most 1.")
         if not 0.0 <= self.momentum < 1.0:

@@ -12,9 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sfumato.errors import BadValue, DataError
+from sfumato.errors import BadValue, DataError, refused_by_system
 
 SCHEMA = 1
+_ALWAYS = (
+    *("recipe", "data", "model", "input_shape", "outputs", "population", "rounds"),
+    *("epsilon", "delta", "unit", "relation", "metrics", "guarantee"),
+)
 
 
 @dataclass(frozen=True)
@@ -109,11 +113,12 @@ def distinct_names(folders: Sequence[Path]) -> list[str]:
 
 
 def _read(folder: Path, name: str) -> Record:
-    summary = _summary(folder)
+    summary = read_summary(folder)
     return Record(name, summary, _points(folder / "metrics.jsonl"), _text(folder / "run.toml") or "")
 
 
-def _summary(folder: Path) -> dict[str, Any]:
+def read_summary(folder: Path) -> dict[str, Any]:
+    """run.json of a finished run, with the keys that every run has."""
     path = folder / "run.json"
     if not folder.is_dir():
         raise DataError(f"{folder}: there is no such run folder. Give one that sfumato train wrote, e.g. runs/first.")
@@ -132,6 +137,10 @@ def _summary(folder: Path) -> dict[str, Any]:
         other = found.get("schema")
         raise DataError(
             f"{path} has schema {other!r}, not {SCHEMA}: another version of Sfumato wrote it. Use that one."
+        )
+    if missing := [key for key in _ALWAYS if key not in found]:
+        raise DataError(
+            f"{path} lacks {', '.join(missing)}, so it does not describe a whole run. Restore the file, or train again."
         )
     return found
 
@@ -158,4 +167,4 @@ def _text(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}.") from None
+        raise refused_by_system(error) from None

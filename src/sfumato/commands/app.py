@@ -1,0 +1,41 @@
+"""All commands as one typer application."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Annotated
+
+import typer
+
+from sfumato.commands.account import account
+from sfumato.commands.curve import curve
+from sfumato.commands.evaluate import evaluate
+from sfumato.commands.ledger import ledger
+from sfumato.commands.plan import plan
+from sfumato.commands.recipes import explain, recipes
+from sfumato.commands.report import report
+from sfumato.commands.reproduce import reproduce
+from sfumato.commands.train import train
+from sfumato.version import __version__
+
+_COLUMNS = shutil.get_terminal_size().columns
+_NARROW = _COLUMNS < 60  # framed help would cut words off
+
+app = typer.Typer(
+    name="sfumato",
+    help="Differentially private federated learning that prints only guarantees that are true.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None if _NARROW else "rich",
+)
+for command in (train, recipes, explain, evaluate, report, account, plan, curve, ledger, reproduce):
+    app.command(command.__name__, context_settings={"terminal_width": _COLUMNS - 2} if _NARROW else None)(command)
+
+
+@app.callback()
+def options(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+    """Differentially private federated learning that prints only guarantees that are true."""
+    if version:
+        typer.echo(f"sfumato {__version__}")
+        raise typer.Exit
