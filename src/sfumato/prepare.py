@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,16 +40,17 @@ class Prepared:
     round: Round
     input_shape: tuple[int, ...]
     outputs: int
+    counts: Mapping[str, int]  # what the folder of a named data set held; nothing of a user's own data is counted
 
 
 def prepare(request: Request) -> Prepared:
     """Load the data, build the model, and find the noise; refuses before anything is spent."""
     check_delta(request.chosen_delta)
-    population, test, outputs = _data(request)
+    population, test, outputs, counts = _data(request)
     objective = _objective(request.data.task, outputs)
     shape = _input_shape(population, test)
     module = model_of(request, shape, outputs)
-    return Prepared(request, population, test, module, objective, _round(request), shape, outputs)
+    return Prepared(request, population, test, module, objective, _round(request), shape, outputs, counts)
 
 
 def model_of(request: Request, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
@@ -114,7 +115,7 @@ def _typed(request: Request) -> dict[str, Any]:
     return dict(request.options)
 
 
-def _data(request: Request) -> tuple[Population, PublicData | None, int]:
+def _data(request: Request) -> tuple[Population, PublicData | None, int, Mapping[str, int]]:
     data = request.data
     if not is_own_data(data.name):
         return _named_data(data)
@@ -131,7 +132,7 @@ def _data(request: Request) -> tuple[Population, PublicData | None, int]:
         raise BadValue(
             f"data {data.name!r} does not say how many outputs a model needs. Give --outputs, e.g. the classes."
         )
-    return replace(population, size=data.clients), test, data.outputs
+    return replace(population, size=data.clients), test, data.outputs, {}
 
 
 def is_own_data(name: str) -> bool:
@@ -139,14 +140,14 @@ def is_own_data(name: str) -> bool:
     return name not in NAMES and (is_import_path(name) or "/" in name or Path(name).is_dir())
 
 
-def _named_data(data: DataRequest) -> tuple[Population, PublicData | None, int]:
+def _named_data(data: DataRequest) -> tuple[Population, PublicData | None, int, Mapping[str, int]]:
     dataset = load_data(data.name, data.folder or None)
     if data.task in ("classification", "next-character") and 0 < data.outputs < dataset.classes:
         raise BadValue(f"outputs={data.outputs}: {data.name} has {dataset.classes} classes. Leave --outputs out.")
     key = Key.from_seed(data.split_seed).child("split")
     share = data.records_per_client or None
     population = build_population(dataset, data.clients, data.split, key, share, data.test_fraction)
-    return population, dataset.test, data.outputs or dataset.classes
+    return population, dataset.test, data.outputs or dataset.classes, dataset.counts
 
 
 def _imported_data(data: DataRequest) -> tuple[Population, PublicData | None]:

@@ -197,6 +197,7 @@ class Run:
             "schema": SCHEMA,
             "recipe": request.recipe,
             "data": self.prepared.population.name,
+            "counts": dict(self.prepared.counts),
             "model": request.model.name,
             "input_shape": list(self.prepared.input_shape),
             "outputs": self.prepared.outputs,
