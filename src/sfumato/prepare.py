@@ -75,7 +75,7 @@ def _round(request: Request) -> Round:
     clients = request.data.clients
     options = _typed(request)
     round = recipes.build(request.recipe, clients, options)
-    _check_declared(request.data, round)
+    _check_records(request.data, round)
     if request.unproven and not round.unproven:
         round = replace(round, unproven=True)
     if request.epsilon is not None and round.nonprivate:
@@ -90,7 +90,7 @@ def _round(request: Request) -> Round:
     return round
 
 
-def _check_declared(data: DataRequest, built: Round) -> None:
+def _check_records(data: DataRequest, built: Round) -> None:
     """Refuse a declared number of records that no client can have, by what is declared alone."""
     local, share = built.local, data.records_per_client
     if not share or is_own_data(data.name) or not isinstance(local, DpSgd) or not isinstance(local.batch, FixedSize):
