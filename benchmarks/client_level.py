@@ -26,9 +26,9 @@ import torch
 import sfumato as sf
 from benchmarks.engine import CNN, RESULTS, busy_cores
 from sfumato.engine.plan import Plan
-from sfumato.local.gradients import SharpnessAware
-from sfumato.smoothing import LaplacianSmoothing
-from sfumato.sparsify import SharedMask, TopK
+from sfumato.local.sharpness import SharpnessAware
+from sfumato.pieces.after_noise import LaplacianSmoothing
+from sfumato.pieces.mask import SharedMask, TopK
 
 WORK = replace(CNN, epochs=5)
 PLAIN = "Sgd"

@@ -6,7 +6,7 @@ import torch
 
 from sfumato import AddNoise, Gaussian, Mean, Poisson, Population, Round, Sgd, regression, simulate
 from sfumato.claim import Claim
-from sfumato.context import Context
+from sfumato.pieces.context import Context
 from sfumato.testing import check_piece, check_round
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from sfumato import Key
+from sfumato.pieces.after_noise import smooth
 from sfumato.report.curves import Curve, Plot
 from sfumato.report.pictures import png
-from sfumato.smoothing import smooth
 
 POINTS, UPDATES, LR, NOISE = 200, 100, 0.1, 0.3
 

@@ -7,8 +7,8 @@ import statistics
 from sfumato import evaluate
 from sfumato.engine.plan import Plan
 from sfumato.engine.simulate import simulate
-from sfumato.prepare import prepare
-from sfumato.request import Request
+from sfumato.run.prepare import prepare
+from sfumato.run.request import Request
 
 SEEDS = range(5)
 

@@ -30,7 +30,7 @@ from sfumato import (
 from sfumato.account.event import Event, FixedSizeSampled, GaussianEvent, Mixture, NonPrivate, PoissonSampled
 from sfumato.claim import Claim
 from sfumato.errors import BadValue
-from sfumato.sample import parse_sampler
+from sfumato.pieces.sampler import parse_sampler
 from tests.helpers import dp_round, made_up_population
 
 NOISE = AddNoise(Gaussian(1.1))

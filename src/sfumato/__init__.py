@@ -14,12 +14,7 @@ if TYPE_CHECKING:
     from sfumato.account import accountant as accountant
     from sfumato.account.event import Relation as Relation
     from sfumato.account.event import Unit as Unit
-    from sfumato.account.ledger import Ledger as Ledger
     from sfumato.calibration import calibrate as calibrate
-    from sfumato.client import Clip as Clip
-    from sfumato.client import WeightByExamples as WeightByExamples
-    from sfumato.clipping import AdaptiveClip as AdaptiveClip
-    from sfumato.clipping import ClipPerLayer as ClipPerLayer
     from sfumato.data.load import load as load_data
     from sfumato.data.population import Population as Population
     from sfumato.data.population import PublicData as PublicData
@@ -30,71 +25,79 @@ if TYPE_CHECKING:
     from sfumato.errors import UnsoundRound as UnsoundRound
     from sfumato.guarantee import Guarantee as Guarantee
     from sfumato.key import Key as Key
+    from sfumato.ledger.ledger import Ledger as Ledger
     from sfumato.local.dp_sgd import DpSgd as DpSgd
-    from sfumato.local.gradients import NormPenalty as NormPenalty
-    from sfumato.local.gradients import SharpnessAware as SharpnessAware
+    from sfumato.local.penalty import NormPenalty as NormPenalty
     from sfumato.local.per_client import PerClient as PerClient
     from sfumato.local.sgd import Sgd as Sgd
-    from sfumato.noise import AddNoise as AddNoise
-    from sfumato.noise import Gaussian as Gaussian
+    from sfumato.local.sharpness import SharpnessAware as SharpnessAware
     from sfumato.objective import Objective as Objective
     from sfumato.objective import classification as classification
     from sfumato.objective import evaluate as evaluate
     from sfumato.objective import multi_label as multi_label
     from sfumato.objective import next_character as next_character
     from sfumato.objective import regression as regression
-    from sfumato.optimizer import Adam as Adam
-    from sfumato.optimizer import Averaged as Averaged
-    from sfumato.optimizer import GradientDescent as GradientDescent
-    from sfumato.optimizer import Momentum as Momentum
-    from sfumato.personal import HelperBlend as HelperBlend
+    from sfumato.pieces.adaptive_clip import AdaptiveClip as AdaptiveClip
+    from sfumato.pieces.after_noise import LaplacianSmoothing as LaplacianSmoothing
+    from sfumato.pieces.after_noise import PostProcess as PostProcess
+    from sfumato.pieces.channel import Plain as Plain
+    from sfumato.pieces.channel import SecureSum as SecureSum
+    from sfumato.pieces.clip import Clip as Clip
+    from sfumato.pieces.clip import ClipPerLayer as ClipPerLayer
+    from sfumato.pieces.law import Gaussian as Gaussian
+    from sfumato.pieces.mask import PreviousTopK as PreviousTopK
+    from sfumato.pieces.mask import PublicTopK as PublicTopK
+    from sfumato.pieces.mask import RandomMask as RandomMask
+    from sfumato.pieces.mask import SharedMask as SharedMask
+    from sfumato.pieces.mask import TopK as TopK
+    from sfumato.pieces.mean import Mean as Mean
+    from sfumato.pieces.mean import RealisedMean as RealisedMean
+    from sfumato.pieces.noise import AddNoise as AddNoise
+    from sfumato.pieces.noise import NoiseShare as NoiseShare
+    from sfumato.pieces.optimizer import Adam as Adam
+    from sfumato.pieces.optimizer import Averaged as Averaged
+    from sfumato.pieces.optimizer import GradientDescent as GradientDescent
+    from sfumato.pieces.optimizer import Momentum as Momentum
+    from sfumato.pieces.personal import HelperBlend as HelperBlend
+    from sfumato.pieces.sampler import Everyone as Everyone
+    from sfumato.pieces.sampler import FixedSize as FixedSize
+    from sfumato.pieces.sampler import Poisson as Poisson
+    from sfumato.pieces.weight import WeightByExamples as WeightByExamples
     from sfumato.round import Round as Round
     from sfumato.round import Unproven as Unproven
-    from sfumato.run_folder import load as load
-    from sfumato.sample import Everyone as Everyone
-    from sfumato.sample import FixedSize as FixedSize
-    from sfumato.sample import Poisson as Poisson
-    from sfumato.server import Mean as Mean
-    from sfumato.server import Plain as Plain
-    from sfumato.server import PostProcess as PostProcess
-    from sfumato.server import RealisedMean as RealisedMean
-    from sfumato.shares import NoiseShare as NoiseShare
-    from sfumato.shares import SecureSum as SecureSum
-    from sfumato.smoothing import LaplacianSmoothing as LaplacianSmoothing
-    from sfumato.sparsify import PreviousTopK as PreviousTopK
-    from sfumato.sparsify import PublicTopK as PublicTopK
-    from sfumato.sparsify import RandomMask as RandomMask
-    from sfumato.sparsify import SharedMask as SharedMask
-    from sfumato.sparsify import TopK as TopK
+    from sfumato.run.folder import load as load
 
 _HOMES = {
     "account": "accountant",
     "account.event": "Relation Unit",
-    "account.ledger": "Ledger",
     "calibration": "calibrate",
-    "client": "Clip WeightByExamples",
-    "clipping": "AdaptiveClip ClipPerLayer",
     "data.population": "Population PublicData Records",
     "engine.plan": "Plan",
     "engine.simulate": "simulate",
     "errors": "SfumatoError UnsoundRound",
     "guarantee": "Guarantee",
     "key": "Key",
+    "ledger.ledger": "Ledger",
     "local.dp_sgd": "DpSgd",
+    "local.penalty": "NormPenalty",
     "local.per_client": "PerClient",
-    "local.gradients": "NormPenalty SharpnessAware",
     "local.sgd": "Sgd",
-    "noise": "AddNoise Gaussian",
+    "local.sharpness": "SharpnessAware",
     "objective": "Objective classification evaluate multi_label next_character regression",
-    "optimizer": "Adam Averaged Momentum GradientDescent",
-    "personal": "HelperBlend",
+    "pieces.adaptive_clip": "AdaptiveClip",
+    "pieces.after_noise": "LaplacianSmoothing PostProcess",
+    "pieces.channel": "Plain SecureSum",
+    "pieces.clip": "Clip ClipPerLayer",
+    "pieces.law": "Gaussian",
+    "pieces.mask": "PreviousTopK PublicTopK RandomMask SharedMask TopK",
+    "pieces.mean": "Mean RealisedMean",
+    "pieces.noise": "AddNoise NoiseShare",
+    "pieces.optimizer": "Adam Averaged Momentum GradientDescent",
+    "pieces.personal": "HelperBlend",
+    "pieces.sampler": "Everyone FixedSize Poisson",
+    "pieces.weight": "WeightByExamples",
     "round": "Round Unproven",
-    "run_folder": "load",
-    "sample": "Everyone FixedSize Poisson",
-    "shares": "NoiseShare SecureSum",
-    "smoothing": "LaplacianSmoothing",
-    "sparsify": "PreviousTopK PublicTopK RandomMask SharedMask TopK",
-    "server": "Mean Plain PostProcess RealisedMean",
+    "run.folder": "load",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 _ELSEWHERE = {"load_data": ("data.load", "load")}

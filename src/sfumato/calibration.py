@@ -7,8 +7,8 @@ from typing import Any
 
 from sfumato.account import calibrate_noise
 from sfumato.account.event import Event, Repeated, Unit
-from sfumato.client import Clip
 from sfumato.errors import BadValue
+from sfumato.pieces.clip import Clip
 from sfumato.round import Round
 
 

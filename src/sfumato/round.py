@@ -10,12 +10,12 @@ import torch
 
 from sfumato.account.event import Event, Relation, Unit
 from sfumato.claim import Claim, text
-from sfumato.context import Context
 from sfumato.derive import Derivation, derive, pieces
 from sfumato.errors import UnsoundRound
 from sfumato.key import Key
-from sfumato.optimizer import GradientDescent, State
-from sfumato.server import Plain
+from sfumato.pieces.channel import Plain
+from sfumato.pieces.context import Context
+from sfumato.pieces.optimizer import GradientDescent, State
 
 # Any numbers would do: what is refused at these is refused everywhere.
 _MANY_CLIENTS, _SOME_DIMENSION = 10**9, 1000

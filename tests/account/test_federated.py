@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from sfumato.account.closed_forms import prifedsync_mu
-from sfumato.account.federated import (
+from sfumato.account.gdp import gdp_epsilon
+from sfumato.account.papers.dp_fed_ls import prifedsync_mu
+from sfumato.account.papers.prifedsync import (
     EVERY_ROUND,
     PAPER_STRONG,
     PAPER_WEAK,
@@ -17,7 +18,6 @@ from sfumato.account.federated import (
     p_squared_attained,
     p_squared_claim,
 )
-from sfumato.account.gdp import gdp_epsilon
 from sfumato.recipes import build
 
 RUN = Federated(share=16 / 600, steps=38, rounds=194, sigma=1.0, rate=0.5, clients=100)

@@ -26,7 +26,7 @@ from sfumato.account.event import (
     Repeated,
 )
 from sfumato.account.gdp import gdp_delta, gdp_tradeoff, sampled_tradeoff
-from sfumato.account.lattice import grid
+from sfumato.account.loss_grid import grid
 from sfumato.account.pairs import Reversed
 from sfumato.account.pld import Pld
 from sfumato.errors import CannotAccount

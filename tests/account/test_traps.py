@@ -86,7 +86,7 @@ def test_rounding_losses_up_costs_a_step_per_round_there_and_connecting_dots_doe
 
 def test_the_masses_of_a_grid_add_up() -> None:
     from sfumato.account.dominating import pair_of
-    from sfumato.account.lattice import grid
+    from sfumato.account.loss_grid import grid
 
     for event in (PoissonSampled(0.05, GaussianEvent(1.0)), FixedSizeSampled(0.05, GaussianEvent(0.5))):
         for step in (1e-2, 1e-4):

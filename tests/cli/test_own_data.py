@@ -15,9 +15,9 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import sfumato as library
-from sfumato.prepare import prepare
-from sfumato.request import Request
-from sfumato.run import Run
+from sfumato.run.prepare import prepare
+from sfumato.run.request import Request
+from sfumato.run.run import Run
 from tests.cli.conftest import Command
 
 MODULE = """

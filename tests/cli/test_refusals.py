@@ -289,7 +289,7 @@ def test_what_the_system_forbids_is_one_sentence(
         raise PermissionError(13, "Permission denied", str(path))
 
     for name, commands in {
-        "sfumato.run_folder.os.open": [["train", *SMALL, "--out", "new"], ["train", "--resume", str(finished)]],
+        "sfumato.run.folder.os.open": [["train", *SMALL, "--out", "new"], ["train", "--resume", str(finished)]],
         "pathlib.Path.read_text": [["evaluate", str(finished)], ["report", str(finished)]],
     }.items():
         for words in commands:
@@ -299,7 +299,7 @@ def test_what_the_system_forbids_is_one_sentence(
             assert (status, out) == (2, "") and "cannot be read" in err and "ermission denied" in err, err
             assert err.count("\n") == 1 and "foresee" not in err
     with monkeypatch.context() as patch:
-        patch.setattr("sfumato.run_folder.os.open", denied)
+        patch.setattr("sfumato.run.folder.os.open", denied)
         status, out, err = sfumato("train", *SMALL, "--json", "--out", "other")
     assert (status, err) == (2, "") and "run.lock cannot be read" in json.loads(out)["refused"]
 

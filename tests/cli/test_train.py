@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from sfumato.account.ledger import Ledger
 from sfumato.cli import run
+from sfumato.ledger.ledger import Ledger
 from sfumato.recipes import find
 from tests.cli.conftest import ROUND, SMALL, Command
 
@@ -200,7 +200,7 @@ def test_a_run_that_goes_on_has_no_old_summary(sfumato: Command, monkeypatch: py
     def killed(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sfumato.run.Run.finish", killed)
+    monkeypatch.setattr("sfumato.run.run.Run.finish", killed)
     assert sfumato("train", "--resume", "run").status == 130
     assert not (Path("run") / "run.json").exists()
 

@@ -23,7 +23,7 @@ from sfumato.engine.checkpoint import Checkpoint
 
 
 class Kill(NamedTuple):
-    """SIGKILL before or after the `call`-th call of a function, e.g. `sfumato.account.ledger:Ledger.reserve`."""
+    """SIGKILL before or after the `call`-th call of a function, e.g. `sfumato.ledger.ledger:Ledger.reserve`."""
 
     when: str
     function: str
@@ -66,8 +66,8 @@ _CONTEXT.set_forkserver_preload(
     [
         "sfumato.cli",
         "sfumato.commands.app",
-        "sfumato.run",
-        "sfumato.prepare",
+        "sfumato.run.run",
+        "sfumato.run.prepare",
         "sfumato.report",
         "sklearn.datasets",
         "matplotlib.figure",

@@ -15,8 +15,8 @@ ROUNDS = 5
 BUDGET = 4.0
 WORDS = ["--rounds", str(ROUNDS), "--epsilon", str(BUDGET), "--clients", "40", "--epochs", "1", "--quiet"]
 WORDS += ["--server-optimizer", "adam", "--sample", "poisson:0.25", "--clip", "1"]
-RESERVE, SETTLE = "sfumato.account.ledger:Ledger.reserve", "sfumato.account.ledger:Ledger.settle"
-CHECKPOINT, LINE = "sfumato.engine.simulation:Checkpoint.write", "sfumato.run_folder:Line.to_json"
+RESERVE, SETTLE = "sfumato.ledger.ledger:Ledger.reserve", "sfumato.ledger.ledger:Ledger.settle"
+CHECKPOINT, LINE = "sfumato.engine.simulation:Checkpoint.write", "sfumato.run.folder:Line.to_json"
 COMPUTE, RENAME = "sfumato.engine.slots:Slots.release", "os:replace"
 
 
@@ -64,8 +64,8 @@ def assert_same(folder: Path, whole: Path, rounds: int = ROUNDS) -> None:
         (Kill("before", SETTLE, 4), 4, 4),
         (Kill("before", LINE, 1), 1, 1),
         (Kill("after", LINE, ROUNDS), ROUNDS, ROUNDS),
-        (Kill("before", "sfumato.run:Run.finish"), ROUNDS, ROUNDS),
-        (Kill("after", "sfumato.run:Run.finish"), ROUNDS, ROUNDS),
+        (Kill("before", "sfumato.run.run:Run.finish"), ROUNDS, ROUNDS),
+        (Kill("after", "sfumato.run.run:Run.finish"), ROUNDS, ROUNDS),
     ],
     ids=lambda value: (
         f"{value.when} {value.function.rpartition(':')[2]} {value.call}" if isinstance(value, Kill) else ""

@@ -42,7 +42,8 @@ from sfumato.engine.checkpoint import Checkpoint
 from sfumato.engine.cohort import Cohort
 from sfumato.errors import BadValue, BudgetExceeded, DataError, LedgerError
 from sfumato.local.batches import epoch_batches
-from sfumato.local.gradients import NormPenalty, SharpnessAware
+from sfumato.local.penalty import NormPenalty
+from sfumato.local.sharpness import SharpnessAware
 from sfumato.local.task import Task
 from sfumato.update import Layout
 from tests.helpers import dp_round, linear, made_up_population

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from sfumato.account import accountant, calibrate_noise
-from sfumato.account import closed_forms as papers
 from sfumato.account.convert import classic_epsilon_from_zcdp, delta_from_rdp, epsilon_from_zcdp
 from sfumato.account.divergences import (
     rdp_fixed_size_gaussian,
@@ -42,6 +41,7 @@ from sfumato.account.gdp import (
     gdp_tradeoff,
     sampled_tradeoff,
 )
+from sfumato.account.papers import dp_fed_ls as papers
 
 VALUES = json.loads(Path(__file__).with_name("reference_values.json").read_text())["values"]
 Inputs = dict[str, Any]

@@ -33,17 +33,18 @@ from sfumato import (
 )  # fmt: skip
 from sfumato.account.event import FixedSizeSampled, GaussianEvent, Mixture, NonPrivate, PoissonSampled
 from sfumato.claim import Claim
-from sfumato.client import clipped
-from sfumato.clipping import AdaptiveClip, ClipPerLayer
-from sfumato.context import Context
 from sfumato.errors import BadValue
 from sfumato.key import Key
-from sfumato.local.gradients import NormPenalty, SharpnessAware
+from sfumato.local.penalty import NormPenalty
+from sfumato.local.sharpness import SharpnessAware
+from sfumato.pieces.adaptive_clip import AdaptiveClip
+from sfumato.pieces.after_noise import LaplacianSmoothing, best_strength, risk, smooth
+from sfumato.pieces.channel import Plain, SecureSum
+from sfumato.pieces.clip import ClipPerLayer, clipped
+from sfumato.pieces.context import Context
+from sfumato.pieces.mask import PreviousTopK, PublicTopK, RandomMask, SharedMask, TopK
+from sfumato.pieces.noise import NoiseShare
 from sfumato.recipes import build
-from sfumato.server import Plain
-from sfumato.shares import NoiseShare, SecureSum
-from sfumato.smoothing import LaplacianSmoothing, best_strength, risk, smooth
-from sfumato.sparsify import PreviousTopK, PublicTopK, RandomMask, SharedMask, TopK
 from sfumato.testing import check_piece, check_round
 from sfumato.testing.piece import claim_for, context_for
 from tests.helpers import dp_round, linear, made_up_population

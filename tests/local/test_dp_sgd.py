@@ -40,10 +40,10 @@ from sfumato import (
 from sfumato.account.event import FixedSizeSampled, GaussianEvent, Mixture, PoissonSampled, Repeated
 from sfumato.calibration import noise_and_clip
 from sfumato.errors import BadValue, DataError
-from sfumato.local.forward import OneByOne
+from sfumato.gradients.forward import OneByOne
 from sfumato.local.task import Task
+from sfumato.pieces.sampler import parse_sampler
 from sfumato.recipes import build
-from sfumato.sample import parse_sampler
 from sfumato.testing import check_records
 from sfumato.update import Layout
 from tests.helpers import linear, made_up_population

@@ -28,6 +28,7 @@ from sfumato import (
     classification,
     simulate,
 )  # fmt: skip
+from sfumato.account.by_client import each_client, for_client
 from sfumato.account.describe import describe
 from sfumato.account.event import (
     ByClient,
@@ -44,10 +45,9 @@ from sfumato.account.event import (
     under_replace,
     why_not_private,
 )  # fmt: skip
-from sfumato.account.individual import each_client, for_client
-from sfumato.account.spent import Cost
 from sfumato.errors import BadValue, CannotAccount
-from sfumato.local.forward import OneByOne
+from sfumato.gradients.forward import OneByOne
+from sfumato.ledger.spent import Cost
 from sfumato.local.task import Task
 from sfumato.update import Layout
 from tests.helpers import linear, made_up_population

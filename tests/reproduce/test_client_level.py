@@ -15,10 +15,10 @@ from sfumato.data.load import load
 from sfumato.errors import BadValue
 from sfumato.reproduce import TABLES, find
 from sfumato.reproduce.clips import clip_statistics
-from sfumato.reproduce.dp_fed_ls import POISSON, UNIFORM
-from sfumato.reproduce.dp_fed_ls_table_1 import our_noise, paper_noise
-from sfumato.reproduce.dp_fed_ls_table_2 import columns
-from sfumato.reproduce.dp_fedsam import METHODS, PUBLISHED, order
+from sfumato.reproduce.dp_fed_ls.common import POISSON, UNIFORM
+from sfumato.reproduce.dp_fed_ls.table_1 import our_noise, paper_noise
+from sfumato.reproduce.dp_fed_ls.table_2 import columns
+from sfumato.reproduce.dp_fedsam.common import METHODS, PUBLISHED, order
 from sfumato.reproduce.landscape import direction, landscape
 from sfumato.reproduce.run import run_table
 from sfumato.reproduce.table import SCALES, Cell, Done

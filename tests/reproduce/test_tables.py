@@ -14,7 +14,8 @@ import torch
 from sfumato.cli import run
 from sfumato.errors import BadValue
 from sfumato.report.curves import Curve, Plot
-from sfumato.reproduce import TABLES, find, prifedsync
+from sfumato.reproduce import TABLES, find
+from sfumato.reproduce.prifedsync import common as prifedsync
 from sfumato.reproduce.run import aligned, run_table
 from sfumato.reproduce.table import SCALES, Cell, Done, Row, Table, spread
 

@@ -32,14 +32,15 @@ from sfumato import (
     classification,
     simulate,
 )  # fmt: skip
-from sfumato.clipping import AdaptiveClip
 from sfumato.engine.cohort import Cohort
 from sfumato.errors import BadValue, LedgerError
+from sfumato.gradients.per_record import ClippedSum
 from sfumato.key import Key
-from sfumato.local.per_record import ClippedSum
-from sfumato.shares import NoiseShare, SecureSum
-from sfumato.smoothing import LaplacianSmoothing
-from sfumato.sparsify import TopK
+from sfumato.pieces.adaptive_clip import AdaptiveClip
+from sfumato.pieces.after_noise import LaplacianSmoothing
+from sfumato.pieces.channel import SecureSum
+from sfumato.pieces.mask import TopK
+from sfumato.pieces.noise import NoiseShare
 from sfumato.update import Layout
 from tests.helpers import dp_round, linear, made_up_population
 

@@ -11,8 +11,8 @@ import torch
 from sfumato import AddNoise, Clip, FixedSize, Gaussian, Mean, Poisson, Relation, UnsoundRound, WeightByExamples
 from sfumato.account.event import Event, FixedSizeSampled, PoissonSampled
 from sfumato.claim import Claim
-from sfumato.context import Context
 from sfumato.key import Key
+from sfumato.pieces.context import Context
 from sfumato.testing import check_noise, check_piece, check_round, check_sampler
 from tests.helpers import dp_round
 

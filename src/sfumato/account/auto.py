@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sfumato.account.by_client import LargestOverClients, depends_on_client, each_client
 from sfumato.account.dominating import merged_gaussian
 from sfumato.account.event import Event, Real, Repeated
 from sfumato.account.gdp import Gdp
-from sfumato.account.individual import LargestOverClients, depends_on_client, each_client
 from sfumato.account.pld import Pld, check_noise
 from sfumato.account.protocol import Accountant
 from sfumato.account.rdp import Rdp

@@ -17,7 +17,7 @@ from scipy.special import log_ndtr, ndtr, ndtri
 from sfumato.account.checks import check_delta, check_epsilon, check_rate, check_target
 from sfumato.account.dominating import merged_gaussian
 from sfumato.account.event import Event, Real, Repeated
-from sfumato.account.structure import check_one_relation, costs_nothing, is_non_private
+from sfumato.account.inside import check_one_relation, costs_nothing, is_non_private
 from sfumato.errors import CannotAccount
 
 _ROUNDING = 1e-12

@@ -24,12 +24,12 @@ import numpy as np
 from sfumato.account.checks import check_delta, check_epsilon, check_rate
 from sfumato.account.convert import epsilon_from_rdp, log_delta_from_rdp
 from sfumato.account.event import Composed, Event, GaussianEvent, LaplaceEvent, Real, Repeated, compose
-from sfumato.account.lattice import Loss
+from sfumato.account.inside import check_one_relation, costs_nothing, is_non_private
+from sfumato.account.loss_grid import Loss
+from sfumato.account.loss_tree import ROUGH, View, directions, leaves, one_way, steps
 from sfumato.account.noises import Array
-from sfumato.account.one_step import one_step_delta, one_step_epsilon
-from sfumato.account.structure import check_one_relation, costs_nothing, is_non_private
+from sfumato.account.single_release import one_step_delta, one_step_epsilon
 from sfumato.account.tail import FAST_WINDOW, LARGEST_WINDOW, Tail, width
-from sfumato.account.view import ROUGH, View, directions, leaves, one_way, steps
 from sfumato.errors import CannotAccount
 
 PRECISION = 1e-4

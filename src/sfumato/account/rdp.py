@@ -38,8 +38,8 @@ from sfumato.account.event import (
     Relation,
     Repeated,
 )
+from sfumato.account.inside import check_one_relation, costs_nothing, is_non_private
 from sfumato.account.noises import Array
-from sfumato.account.structure import check_one_relation, costs_nothing, is_non_private
 from sfumato.errors import CannotAccount
 
 ORDERS = np.unique(

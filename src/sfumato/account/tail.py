@@ -7,7 +7,7 @@ import math
 import numpy as np
 from scipy.fft import irfft, next_fast_len
 
-from sfumato.account.lattice import Loss
+from sfumato.account.loss_grid import Loss
 from sfumato.account.noises import ROUNDING, Array
 
 LARGEST_WINDOW = 1 << 20

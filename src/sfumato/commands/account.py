@@ -49,7 +49,7 @@ def account(
 
 def price(setting: Setting, delta: float, name: str) -> dict[str, Any]:
     """The answer, with everything that has to be said beside its epsilon."""
-    from sfumato.account.approximate import approximations
+    from sfumato.account.central_limit import approximations
     from sfumato.account.describe import NEIGHBOURS, assumptions, describe, sampling, views
 
     start = time.perf_counter()
@@ -82,7 +82,7 @@ def price(setting: Setting, delta: float, name: str) -> dict[str, Any]:
 
 def _epsilon(setting: Setting, delta: float, name: str) -> tuple[float, str]:
     from sfumato.account.auto import Auto
-    from sfumato.account.closed_forms import dp_fed_ls_epsilon
+    from sfumato.account.papers.dp_fed_ls import dp_fed_ls_epsilon
     from sfumato.account.protocol import accountant
     from sfumato.errors import CannotAccount
 

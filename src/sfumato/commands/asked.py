@@ -10,7 +10,7 @@ from sfumato.commands.options import KEYS
 from sfumato.commands.unused import refuse_unused
 from sfumato.errors import BadValue, nearest
 from sfumato.recipes import find
-from sfumato.request import Request, parse_setting
+from sfumato.run.request import Request, parse_setting
 
 
 def request_from(recipe: str | None, config: str | None, chosen: dict[str, Any], settings: list[str]) -> Request:

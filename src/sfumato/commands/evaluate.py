@@ -17,10 +17,10 @@ def evaluate(
 ) -> None:
     """Evaluate a run's model on the public test split of its data set."""
     from sfumato.objective import evaluate as measure
-    from sfumato.prepare import prepare
     from sfumato.report.read import read_summary
-    from sfumato.request import Request
-    from sfumato.run_folder import load
+    from sfumato.run.folder import load
+    from sfumato.run.prepare import prepare
+    from sfumato.run.request import Request
 
     summary = read_summary(run)
     prepared = prepare(Request.from_toml(run / "run.toml"))

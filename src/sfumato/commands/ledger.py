@@ -13,8 +13,8 @@ from sfumato.account.event import Relation, Unit
 from sfumato.errors import BadValue, LedgerError
 
 if TYPE_CHECKING:
-    from sfumato.account.ledger import Ledger
     from sfumato.guarantee import Guarantee
+    from sfumato.ledger.ledger import Ledger
 
 _SEEDED = "simulation: holds for whoever does not know the seeds"
 
@@ -29,8 +29,8 @@ def ledger(
     json_: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """List a ledger: its runs, what they spent together, and what that proves."""
-    from sfumato.account.ledger import Budget, Ledger
     from sfumato.guarantee import check_delta
+    from sfumato.ledger.ledger import Budget, Ledger
 
     book = Ledger(file / "ledger.sqlite" if file.is_dir() else file, None)
     if damage := book.damage():

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from sfumato.guarantee import rounded_up
 
 if TYPE_CHECKING:
-    from sfumato.run import Run
-    from sfumato.run_folder import Line
+    from sfumato.run.folder import Line
+    from sfumato.run.run import Run
 
 
 _ROOM = 60  # columns that numbers, a bar and the time left need; numbers are never cut off

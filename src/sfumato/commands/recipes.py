@@ -27,7 +27,7 @@ def explain(
 ) -> None:
     """Show a recipe: its pieces in order, what is provable after each, and its options."""
     from sfumato.account.describe import describe
-    from sfumato.account.federated import Federated
+    from sfumato.account.papers.prifedsync import Federated
     from sfumato.claim import table
 
     found = find(recipe)

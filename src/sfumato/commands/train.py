@@ -13,11 +13,11 @@ from sfumato.commands.answers import refusing
 from sfumato.commands.asked import request_from
 from sfumato.commands.options import signature
 from sfumato.errors import BadValue, BudgetExceeded, DataError
-from sfumato.request import Request
+from sfumato.run.request import Request
 
 if TYPE_CHECKING:
-    from sfumato.prepare import Prepared
-    from sfumato.run import Run
+    from sfumato.run.prepare import Prepared
+    from sfumato.run.run import Run
 
 
 def _train(recipe: str | None, **given: Any) -> None:
@@ -36,8 +36,8 @@ def _train(recipe: str | None, **given: Any) -> None:
         folder = _new_folder(out, request)
 
     from sfumato.commands.progress import follow
-    from sfumato.prepare import prepare
-    from sfumato.run import Run
+    from sfumato.run.prepare import prepare
+    from sfumato.run.run import Run
 
     prepared, stopped = prepare(request), None
     if not (quiet or as_json):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from sfumato.errors import BadValue
-from sfumato.request import DataRequest, Request
+from sfumato.run.request import DataRequest, Request
 
 # Options that share out a pool of records: flag -> field of `DataRequest`.
 _SHARING = {
@@ -26,7 +26,7 @@ def refuse_unused(request: Request, flags: Collection[str], keys: Collection[str
             f"--epochs {request.options['epochs']} and --steps {request.options['steps']} exclude each other: a client trains "
             "for so many epochs or for so many steps. Give one of them."
         )
-    from sfumato.prepare import is_own_data
+    from sfumato.run.prepare import is_own_data
 
     data = request.data
     own = is_own_data(data.name)

@@ -9,11 +9,11 @@ import os
 import torch
 from torch import nn
 
-from sfumato.account.ledger import Ledger
 from sfumato.data.population import Population
 from sfumato.engine.checkpoint import Checkpoint
 from sfumato.engine.plan import Plan
 from sfumato.key import Key
+from sfumato.ledger.ledger import Ledger
 
 
 def digest(*facts: object) -> str:

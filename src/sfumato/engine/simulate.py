@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from sfumato.account.ledger import Ledger
 from sfumato.claim import text
 from sfumato.data.population import Population, Records, require_population
 from sfumato.engine.checkpoint import Checkpoint, make_folder, root_key
@@ -20,10 +19,11 @@ from sfumato.engine.identity import attempt_of, digest, inputs_of, mac, state_by
 from sfumato.engine.plan import Plan, check_memory, choose, made_up
 from sfumato.engine.simulation import Simulation
 from sfumato.engine.slots import Slots
-from sfumato.engine.spending import Spending, open_shared
 from sfumato.errors import BadValue, DataError, LedgerError
 from sfumato.guarantee import check_delta
 from sfumato.key import Key
+from sfumato.ledger.ledger import Ledger
+from sfumato.ledger.spending import Spending, open_shared
 from sfumato.models import check_module
 from sfumato.objective import Objective, check_loss
 from sfumato.round import Round

@@ -19,20 +19,20 @@ import torch
 from torch import nn
 
 from sfumato.account import accountant
+from sfumato.account.by_client import for_client
 from sfumato.account.event import Event, Nothing, Repeated, Unit
-from sfumato.account.individual import for_client
-from sfumato.account.ledger import Ledger
 from sfumato.data.population import Population
 from sfumato.derive import Derivation
 from sfumato.engine.checkpoint import Checkpoint
 from sfumato.engine.cohort import Cohort, Job, Memory, Total
 from sfumato.engine.memory import kept_memory
 from sfumato.engine.slots import Opening
-from sfumato.engine.spending import Spending
 from sfumato.errors import BadValue, DataError
 from sfumato.guarantee import Guarantee, guarantee
 from sfumato.key import Key
-from sfumato.optimizer import reported
+from sfumato.ledger.ledger import Ledger
+from sfumato.ledger.spending import Spending
+from sfumato.pieces.optimizer import reported
 from sfumato.round import Unproven
 
 WORLD = "everyone who sees the model"

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from sfumato.context import Context, Facts
 from sfumato.data.population import PublicData
 from sfumato.derive import UnitDerivation, pieces
 from sfumato.key import Key
+from sfumato.pieces.context import Context, Facts
 from sfumato.round import Round
 from sfumato.update import Layout
 

@@ -11,16 +11,17 @@ import numpy as np
 import torch
 
 from sfumato.claim import Claim
-from sfumato.client import clipped
 from sfumato.errors import BadValue
+from sfumato.gradients.chain import Chain
+from sfumato.gradients.forward import Batch, DropoutMasks, joined
+from sfumato.gradients.mean_gradients import mean_gradients
+from sfumato.gradients.product import Product, written_out
+from sfumato.gradients.span import Span, span_width
 from sfumato.local.batches import Schedule, epoch_batches
-from sfumato.local.chain import Chain
-from sfumato.local.forward import Batch, DropoutMasks, joined
-from sfumato.local.gradients import NormPenalty, SharpnessAware
-from sfumato.local.mean_gradients import mean_gradients
-from sfumato.local.product import Product, written_out
-from sfumato.local.span import Span, span_width
+from sfumato.local.penalty import NormPenalty
+from sfumato.local.sharpness import SharpnessAware
 from sfumato.local.task import Task
+from sfumato.pieces.clip import clipped
 from sfumato.shapes import Rows
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from sfumato.data.population import Records
+from sfumato.gradients.forward import OneByOne, Stacked
 from sfumato.key import Key
-from sfumato.local.forward import OneByOne, Stacked
 from sfumato.shapes import Row, Rows
 from sfumato.update import Layout
 

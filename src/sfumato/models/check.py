@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from sfumato.errors import BadValue, SfumatoError, UnsoundRound
+from sfumato.gradients.per_record_masks import KeyedMasks
 from sfumato.key import Key
-from sfumato.local.per_record_masks import KeyedMasks
 
 _BATCHNORM_FIX = "call sfumato.models.replace_batchnorm(model), which puts GroupNorm there with the same weights"
 _OTHER_FIX = "use a layer without running state (GroupNorm, LayerNorm, track_running_stats=False), or freeze that state"

@@ -14,9 +14,9 @@ def dp_fedavg_blur(population: int, *, penalty: float = 1.0, keep: float = 1.0, 
 
     A penalty is no bound and sparsity hides nothing: the clip and the dense noise prove the guarantee.
     """
-    from sfumato.local.gradients import NormPenalty
+    from sfumato.local.penalty import NormPenalty
+    from sfumato.pieces.mask import TopK
     from sfumato.recipes.dp_fedavg import dp_fedavg
-    from sfumato.sparsify import TopK
 
     base = dp_fedavg(population, **common)
     penalties = (*base.local.penalties, NormPenalty(penalty, base.client[0].norm))

@@ -13,8 +13,8 @@ def dp_fed_ls(
     population: int, *, strength: float = 1.0, per_layer: bool = False, project: bool = False, **common: Any
 ) -> Round:
     """Laplacian smoothing of the noisy aggregate (Liang et al. 2020); `project` clips after every local step, as they do."""
+    from sfumato.pieces.after_noise import LaplacianSmoothing
     from sfumato.recipes.dp_fedavg import dp_fedavg
-    from sfumato.smoothing import LaplacianSmoothing
 
     base = dp_fedavg(population, **common)
     local = replace(base.local, project=base.client[0].norm) if project else base.local

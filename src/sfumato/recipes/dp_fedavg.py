@@ -29,13 +29,15 @@ def dp_fedavg(
     average: float = 0.0,
 ) -> Round:
     """Federated averaging with client-level differential privacy (McMahan, Ramage, Talwar and Zhang 2018)."""
-    from sfumato.client import Clip, WeightByExamples
     from sfumato.local.sgd import local_sgd
-    from sfumato.noise import AddNoise, Gaussian
-    from sfumato.optimizer import Averaged, optimizer_named
+    from sfumato.pieces.clip import Clip
+    from sfumato.pieces.law import Gaussian
+    from sfumato.pieces.mean import Mean
+    from sfumato.pieces.noise import AddNoise
+    from sfumato.pieces.optimizer import Averaged, optimizer_named
+    from sfumato.pieces.sampler import parse_sampler
+    from sfumato.pieces.weight import WeightByExamples
     from sfumato.round import Round
-    from sfumato.sample import parse_sampler
-    from sfumato.server import Mean
 
     sampler, optimizer = parse_sampler(sample, relation), optimizer_named(server_optimizer, server_lr)
     return Round(

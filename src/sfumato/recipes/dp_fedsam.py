@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def dp_fedsam(population: int, *, radius: float = 0.5, adaptive: bool = False, **common: Any) -> Round:
     """Sharpness-aware local steps (Shi et al. 2023); `adaptive` measures relative to the weights, as the released code does."""
-    from sfumato.local.gradients import SharpnessAware
+    from sfumato.local.sharpness import SharpnessAware
     from sfumato.recipes.dp_fedavg import dp_fedavg
 
     base = dp_fedavg(population, **common)
@@ -23,9 +23,10 @@ def dp_fedsam(population: int, *, radius: float = 0.5, adaptive: bool = False, *
 def dp_fedsam_top_k(population: int, *, keep: float = 0.4, mask: str = "dense", **common: Any) -> Round:
     """Sparse updates. `mask`: dense (own choice, noise everywhere), random, previous; published is false, and runs unproven."""
     from sfumato.account.event import GaussianEvent, PoissonSampled
+    from sfumato.pieces.channel import SecureSum
+    from sfumato.pieces.mask import PreviousTopK, RandomMask, SharedMask, TopK
+    from sfumato.pieces.noise import NoiseShare
     from sfumato.round import Unproven
-    from sfumato.shares import NoiseShare, SecureSum
-    from sfumato.sparsify import PreviousTopK, RandomMask, SharedMask, TopK
 
     base = dp_fedsam(population, **common)
     if mask == "dense":

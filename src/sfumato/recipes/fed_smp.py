@@ -16,8 +16,8 @@ def fed_smp(population: int, *, keep: float = 0.4, mask: str = "random", **commo
 
     In Python, `SharedMask(keep, PublicTopK(data))` takes the mask from public data, as Fed-SMP top_k does.
     """
+    from sfumato.pieces.mask import PreviousTopK, RandomMask, SharedMask
     from sfumato.recipes.dp_fedavg import dp_fedavg
-    from sfumato.sparsify import PreviousTopK, RandomMask, SharedMask
 
     known: dict[str, Any] = {"random": RandomMask, "previous": PreviousTopK}
     if mask not in known:

@@ -25,10 +25,10 @@ def fedavg(
 ) -> Round:
     """Federated averaging, weighted by the clients' numbers of records (McMahan et al. 2017)."""
     from sfumato.local.sgd import local_sgd
-    from sfumato.optimizer import optimizer_named
+    from sfumato.pieces.mean import RealisedMean
+    from sfumato.pieces.optimizer import optimizer_named
+    from sfumato.pieces.sampler import parse_sampler
     from sfumato.round import Round
-    from sfumato.sample import parse_sampler
-    from sfumato.server import RealisedMean
 
     return Round(
         sample=parse_sampler(sample),

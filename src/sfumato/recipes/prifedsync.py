@@ -28,11 +28,11 @@ def prifedsync(
     """Zheng, Chen, Long and Su 2021. Their noise has standard deviation 2 * sigma * clip: `noise_multiplier` is 2 sigma."""
     from sfumato.account.event import Unit
     from sfumato.local.dp_sgd import DpSgd
-    from sfumato.optimizer import GradientDescent, local_optimizer
-    from sfumato.personal import HelperBlend
+    from sfumato.pieces.mean import RealisedMean
+    from sfumato.pieces.optimizer import GradientDescent, local_optimizer
+    from sfumato.pieces.personal import HelperBlend
+    from sfumato.pieces.sampler import parse_sampler
     from sfumato.round import Round
-    from sfumato.sample import parse_sampler
-    from sfumato.server import RealisedMean
 
     drawn, moves = parse_sampler(batch, option="batch"), local_optimizer(optimizer, lr)
     return Round(
@@ -62,13 +62,14 @@ def perturb_model(
 ) -> Round:
     """One record may turn a whole update around, so it costs what hiding the whole client costs: twice the clip norm."""
     from sfumato.account.event import Unit
-    from sfumato.client import Clip
     from sfumato.local.sgd import local_sgd
-    from sfumato.noise import AddNoise, Gaussian
-    from sfumato.optimizer import GradientDescent
+    from sfumato.pieces.clip import Clip
+    from sfumato.pieces.law import Gaussian
+    from sfumato.pieces.mean import RealisedMean
+    from sfumato.pieces.noise import AddNoise
+    from sfumato.pieces.optimizer import GradientDescent
+    from sfumato.pieces.sampler import parse_sampler
     from sfumato.round import Round
-    from sfumato.sample import parse_sampler
-    from sfumato.server import RealisedMean
 
     return Round(
         sample=parse_sampler(sample, "replace"),

@@ -13,9 +13,10 @@ def dp_fedavg_shares(
     population: int, *, sample: str = "fixed:50", relation: str = "", smallest: int = 0, **common: Any
 ) -> Round:
     """Noise shares in a secure sum, simulated: `smallest` is the smallest cohort that may reply (0: all of it)."""
+    from sfumato.pieces.channel import SecureSum
+    from sfumato.pieces.noise import NoiseShare
+    from sfumato.pieces.sampler import parse_sampler
     from sfumato.recipes.dp_fedavg import dp_fedavg
-    from sfumato.sample import parse_sampler
-    from sfumato.shares import NoiseShare, SecureSum
 
     sampler = parse_sampler(sample, relation or ("replace" if sample == "everyone" else ""))
     base = dp_fedavg(population, sample=sample, relation=relation, **common)

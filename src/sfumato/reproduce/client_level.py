@@ -24,12 +24,12 @@ from sfumato.engine.simulation import Progress
 from sfumato.key import Key
 from sfumato.models import build
 from sfumato.objective import Objective, classification, evaluate, next_character
+from sfumato.pieces.mask import PublicTopK, SharedMask
 from sfumato.report.curves import Curve
 from sfumato.reproduce.clips import clip_statistics
 from sfumato.reproduce.landscape import landscape
 from sfumato.reproduce.table import Done
 from sfumato.round import Round
-from sfumato.sparsify import PublicTopK, SharedMask
 
 _TRAIN_RECORDS = 5_000  # on which training accuracy is measured
 _LANDSCAPE_RECORDS = 500

@@ -12,8 +12,8 @@ from scipy import stats
 
 from sfumato.account.event import GaussianEvent, PoissonSampled
 from sfumato.claim import Claim
-from sfumato.context import Context
 from sfumato.key import Key
+from sfumato.pieces.context import Context
 from sfumato.testing.piece import claim_for
 from sfumato.update import Layout
 

@@ -9,9 +9,9 @@ import torch
 
 from sfumato.account.event import Relation, Unit
 from sfumato.claim import Claim
-from sfumato.context import Context, Facts
 from sfumato.key import Key
-from sfumato.sample import Poisson
+from sfumato.pieces.context import Context, Facts
+from sfumato.pieces.sampler import Poisson
 from sfumato.update import Layout
 
 

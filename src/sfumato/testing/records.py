@@ -13,13 +13,13 @@ from sfumato.account import accountant
 from sfumato.account.event import Event, FixedSizeSampled, GaussianEvent, PoissonSampled, Relation, Repeated, Unit
 from sfumato.data.population import Records
 from sfumato.derive import UnitDerivation
+from sfumato.gradients.forward import OneByOne
 from sfumato.key import Key
-from sfumato.local.forward import OneByOne
 from sfumato.local.task import Task
-from sfumato.optimizer import GradientDescent
+from sfumato.pieces.mean import RealisedMean
+from sfumato.pieces.optimizer import GradientDescent
+from sfumato.pieces.sampler import Everyone
 from sfumato.round import Round
-from sfumato.sample import Everyone
-from sfumato.server import RealisedMean
 from sfumato.testing.noise import check_law, check_uncorrelated
 from sfumato.testing.round import epsilon_lower_bound
 from sfumato.testing.sampler import check_fixed, check_independence, check_poisson

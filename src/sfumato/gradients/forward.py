@@ -1,0 +1,254 @@
+"""One forward pass for several clients at once, each with parameters of its own; or for one, as fast as it goes.
+
+`Stacked` passes the records of all clients through the module as one batch, and replaces the functions that read a
+parameter: a linear layer becomes one batched matrix product. Only functions that are known to treat each record alone may be
+called; any other module is run under `torch.func.vmap`. Either way no client sees another's records or parameters, and
+buffers are copies, so that nothing a forward pass writes outlives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.func import functional_call, vmap
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from sfumato.errors import BadValue
+from sfumato.gradients.channels_last import convolution
+from sfumato.gradients.recordwise import MixesRecords, call_record_wise, has_own_backward
+from sfumato.key import Key
+
+Parameters = dict[str, torch.Tensor]  # name -> [clients, *shape]
+
+_DROPOUT = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d)
+_RANDOM = (torch.rand, torch.randn, torch.rand_like, torch.randn_like, torch.bernoulli, torch.randint, torch.normal,
+           torch.randperm, F.alpha_dropout, F.feature_alpha_dropout, F.gumbel_softmax, F.rrelu, torch.dropout)  # fmt: skip
+
+
+def joined(parameters: Parameters) -> torch.Tensor:
+    """The rows, [clients, coordinates]."""
+    return torch.cat([value.reshape(len(value), -1) for value in parameters.values()], dim=1)
+
+
+def called(module: nn.Module, parameters: Parameters, x: torch.Tensor) -> torch.Tensor:
+    """The module's output with these parameters in place of its own, and copies of its buffers: what it writes is forgotten.
+
+    Each place in a layer gets its value once. A layer may come twice under two names, and two layers may share a parameter.
+    """
+    names = {id(p): name for name, p in module.named_parameters()}
+    copies: dict[int, torch.Tensor] = {}
+    values: Parameters = {}
+    for prefix, layer in module.named_modules():
+        for own, p in layer._parameters.items():
+            if p is not None and names[id(p)] in parameters:
+                values[f"{prefix}.{own}" if prefix else own] = parameters[names[id(p)]]
+        for own, buffer in layer._buffers.items():
+            if buffer is not None:
+                values[f"{prefix}.{own}" if prefix else own] = copies.setdefault(id(buffer), buffer.clone())
+    out: torch.Tensor = functional_call(module, values, (x,), tie_weights=False)
+    return out
+
+
+class DropoutMasks:
+    """Dropout masks from each client's own key, made when first asked for: most models have no dropout.
+
+    A client draws masks for its own records only, so its masks do not depend on who shares its block.
+    """
+
+    def __init__(self, keys: Sequence[Key]) -> None:
+        self.keys = keys
+        self._generators: list[torch.Generator] = []
+
+    def draw(self, counts: Sequence[int], width: int, shape: Sequence[int], p: float) -> torch.Tensor:
+        """What is kept, for `counts` records of each client, padded to `width` records."""
+        self._generators = self._generators or [key.generator() for key in self.keys]
+        kept = torch.ones(len(counts), width, *shape, dtype=torch.bool)
+        for place, count in enumerate(counts):
+            kept[place, :count] = torch.rand(count, *shape, generator=self._generators[place]) >= p
+        return kept.flatten(0, 1)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The records of one step, client after client, each padded to the same number."""
+
+    x: torch.Tensor
+    counts: tuple[int, ...]
+    masks: DropoutMasks
+
+    @property
+    def width(self) -> int:
+        """How many places each client has."""
+        return int(self.x.shape[0]) // len(self.counts)
+
+
+def _stacked_linear(
+    clients: int, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    if weight.dim() != 3 or (bias is not None and bias.dim() != 2):
+        raise MixesRecords(F.linear)  # a frozen part, which all clients share: vmap can do that
+    rows = x.reshape(clients, -1, x.shape[-1])
+    columns = rows.transpose(1, 2)  # not the weight: its gradient then has the weight's own layout, and is added fast
+    y = torch.bmm(weight, columns) if bias is None else torch.baddbmm(bias.unsqueeze(2), weight, columns)
+    return y.transpose(1, 2).reshape(*x.shape[:-1], weight.shape[1])
+
+
+def _affine(clients: int, x: torch.Tensor, weight: Any, bias: Any, lead: int) -> torch.Tensor:
+    """Scale and shift each client's records by its own parameters, which begin at dimension `lead` of a record."""
+    rows = x.reshape(clients, -1, *x.shape[1:])
+    for parameter, apply in ((weight, torch.mul), (bias, torch.add)):
+        if parameter is not None:
+            tail = x.dim() - lead - (parameter.dim() - 1)
+            rows = apply(rows, parameter.reshape(clients, *[1] * lead, *parameter.shape[1:], *[1] * tail))
+    return rows.reshape(x.shape)
+
+
+def _stacked_layer_norm(
+    clients: int, x: torch.Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> torch.Tensor:
+    own = [parameter.dim() == len(normalized_shape) + 1 for parameter in (weight, bias) if parameter is not None]
+    if not all(own) or len(normalized_shape) >= x.dim():
+        raise MixesRecords(F.layer_norm)  # a frozen part, which all clients share, or a norm over records
+    plain = F.layer_norm(x, normalized_shape, None, None, eps)
+    return _affine(clients, plain, weight, bias, x.dim() - len(normalized_shape))
+
+
+_RULES: dict[Any, Callable[..., torch.Tensor]] = {F.linear: _stacked_linear, F.layer_norm: _stacked_layer_norm}
+
+
+class _StackedMode(TorchFunctionMode):
+    """Sends every function that reads a parameter to its rule, and dropout to the clients' own masks."""
+
+    def __init__(self, parameters: Parameters, batch: Batch) -> None:
+        super().__init__()
+        self.own = {id(value) for value in parameters.values()}
+        self.batch = batch
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _RULES:
+            return _RULES[func](len(self.batch.counts), *args, **kwargs)
+        if func in _DROPOUT or func in _RANDOM:
+            return _keyed(func, self.batch, *args, **kwargs)
+        reads = any(id(value) in self.own for value in (*args, *kwargs.values()))
+        if reads:
+            raise MixesRecords(func)
+        return call_record_wise(func, args, kwargs)
+
+
+class _LoopMode(TorchFunctionMode):
+    """Dropout masks come from the client's key, and images go through convolutions with channels last.
+
+    What is a view of an image with channels first is a copy here. What is written to either of the two is written to the other.
+    """
+
+    def __init__(self, batch: Batch) -> None:
+        super().__init__()
+        self.batch = batch
+        self.copies: list[tuple[torch.Tensor, torch.Tensor, int, int]] = []  # image, copy, and their versions
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _DROPOUT or func in _RANDOM:
+            return _keyed(func, self.batch, *args, **(kwargs or {}))
+        if func is F.conv2d:
+            func = convolution
+        elif func in _VIEWS and args and not args[0].is_contiguous():
+            args = (self._copy(args[0]), *args[1:])
+        result = func(*args, **(kwargs or {}))
+        self.copies = [_in_step(*pair) for pair in self.copies]
+        return result
+
+    def _copy(self, image: torch.Tensor) -> torch.Tensor:
+        for known, copy, *_ in self.copies:
+            if known is image:
+                return copy
+        copy = image.contiguous()
+        self.copies.append((image, copy, image._version, copy._version))
+        return copy
+
+
+_VIEWS = (torch.Tensor.view, torch.Tensor.view_as, torch.Tensor.flatten, torch.flatten, torch.Tensor.reshape, torch.reshape,
+          torch.Tensor.contiguous)  # fmt: skip
+
+
+def _in_step(
+    image: torch.Tensor, copy: torch.Tensor, image_was: int, copy_was: int
+) -> tuple[torch.Tensor, torch.Tensor, int, int]:
+    """An image and its copy, after one of them may have been written to."""
+    if copy._version != copy_was:
+        image.copy_(copy)
+    elif image._version != image_was:
+        copy.copy_(image)
+    return image, copy, image._version, copy._version
+
+
+def _keyed(func: Any, batch: Batch, *args: Any, **kwargs: Any) -> torch.Tensor:
+    if func not in _DROPOUT:
+        raise BadValue(
+            f"the model draws random numbers by {func.__name__}, which no key controls, so a round could not be replayed. "
+            "Use nn.Dropout, or nothing random, in the forward pass."
+        )
+    return _keyed_dropout(func, batch, *args, **kwargs)
+
+
+def _keyed_dropout(
+    func: Any, batch: Batch, input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> torch.Tensor:
+    if not training or p == 0.0:
+        return input
+    if p == 1.0:
+        return input * 0.0
+    shape = input.shape[1:] if func is F.dropout else input.shape[1:2]
+    kept = batch.masks.draw(batch.counts, batch.width, shape, p)
+    return input * kept.reshape(*kept.shape, *[1] * (input.dim() - kept.dim())).to(input.device) / (1.0 - p)
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """Several clients at once. `vmapped` runs the module under vmap, for modules without a stacked rule."""
+
+    module: nn.Module
+    vmapped: bool = False
+
+    def __call__(self, parameters: Parameters, batch: Batch) -> torch.Tensor:
+        """The outputs, client after client."""
+        if self.vmapped:
+            return self._vmapped(parameters, batch)
+        try:
+            with _StackedMode(parameters, batch):
+                out = called(self.module, parameters, batch.x)
+        except MixesRecords:
+            return self._vmapped(parameters, batch)
+        return self._vmapped(parameters, batch) if has_own_backward(out) else out
+
+    def _vmapped(self, parameters: Parameters, batch: Batch) -> torch.Tensor:
+        """All clients at once if their batches are full, else each alone: a place that repeats a record could enter a statistic."""
+        run = vmap(lambda p, x: called(self.module, p, x))
+        rows = batch.x.reshape(len(batch.counts), batch.width, *batch.x.shape[1:])
+        if min(batch.counts) == batch.width:
+            together: torch.Tensor = run(parameters, rows)
+            return together.flatten(0, 1)
+        outputs = []
+        for place, count in enumerate(batch.counts):
+            one = slice(place, place + 1)
+            out = run({name: value[one] for name, value in parameters.items()}, rows[one, :count])[0]
+            outputs += [out, out.new_zeros(batch.width - count, *out.shape[1:])]
+        return torch.cat(outputs)
+
+
+@dataclass(frozen=True)
+class OneByOne:
+    """One client: the module as it is, convolutions with channels last."""
+
+    module: nn.Module
+
+    def __call__(self, parameters: Parameters, batch: Batch) -> torch.Tensor:
+        """The outputs for one client's records."""
+        own = {name: value.view(value.shape[1:]) for name, value in parameters.items()}
+        with _LoopMode(batch):
+            return called(self.module, own, batch.x)

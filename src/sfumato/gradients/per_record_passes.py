@@ -1,0 +1,256 @@
+"""Three ways to the gradients of single records: one pass with layer rules, `vmap(grad)`, and a loop over the records.
+
+Each takes a private copy of the module, which it may write into, and gives a `Piece` for every parameter that has a
+gradient. The loop is the definition: each record alone, by autograd. The other two are faster where they apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from sfumato.gradients.chain import Chain
+from sfumato.gradients.forward import called
+from sfumato.gradients.layer_rules import Piece, Rows, Rule, rule_for
+from sfumato.gradients.per_record_masks import KeyedMasks
+from sfumato.gradients.recordwise import (
+    MixesRecords,
+    RecordWise,
+    gradient_at_outputs,
+    has_own_backward,
+    losses_apart,
+    losses_of,
+)
+from sfumato.update import Layout
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+Pieces = dict[str, Piece]
+
+_FORMATS: dict[type[nn.Module], torch.memory_format] = {
+    nn.Conv2d: torch.channels_last,
+    nn.Conv3d: torch.channels_last_3d,
+}
+
+
+class NoRule(Exception):
+    """The layer rules do not cover what the module did with this batch."""
+
+
+@dataclass(frozen=True)
+class Ruled:
+    """A layer with a rule: what it trains, by its own name, and that parameter's name in the module."""
+
+    rule: Rule
+    trained: dict[str, tuple[str, nn.Parameter]]
+
+
+def ruled_layers(module: nn.Module) -> dict[nn.Module, Ruled] | None:
+    """The layers that own trainable parameters, if a rule covers each and no parameter has two owners; else None."""
+    names = {parameter: name for name, parameter in module.named_parameters()}
+    layers: dict[nn.Module, Ruled] = {}
+    owned: set[nn.Parameter] = set()
+    for layer in module.modules():
+        own = {name: p for name, p in layer.named_parameters(recurse=False, remove_duplicate=False) if p.requires_grad}
+        if own:
+            rule = rule_for(layer)
+            if rule is None or not own.keys() <= {"weight", "bias"} or owned & set(own.values()):
+                return None
+            if any(p.dtype != torch.float32 for p in own.values()):
+                return None
+            owned |= set(own.values())
+            layers[layer] = Ruled(rule, {name: (names[p], p) for name, p in own.items()})
+    return layers
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A private copy of the module, what is asked of it, and its layers if rules cover them."""
+
+    module: nn.Module
+    layout: Layout
+    loss: Loss
+    masks: KeyedMasks | nullcontext[None] = field(default_factory=nullcontext)
+    layers: dict[nn.Module, Ruled] | None = None
+    chain: Chain | None = None
+
+    @staticmethod
+    def of(module: nn.Module, layout: Layout, loss: Loss) -> Problem:
+        """With the layers looked up."""
+        return Problem(module, layout, loss, layers=ruled_layers(module), chain=Chain.of(module, patches=True))
+
+    def total(self, x: Tensor, y: Tensor, parameters: dict[str, Tensor] | None = None) -> Tensor:
+        """The sum of the records' losses, with dropout by the masks."""
+        with self.masks:
+            outputs = called(self.module, parameters, x) if parameters else self.module(x)
+            return losses_of(self.loss, outputs, y, len(x)).sum()
+
+    def guarded_total(self, x: Tensor, y: Tensor) -> Tensor:
+        """The same for all records at once, where only functions that treat each record alone may be called."""
+        try:
+            with self.masks, RecordWise():
+                outputs = self.module(x)
+        except MixesRecords:
+            raise NoRule from None
+        return losses_of(partial(losses_apart, self.loss, size=1), outputs, y, len(x)).sum()
+
+    def parameters(self, row: Tensor) -> dict[str, Tensor]:
+        """Copies of the parameters in the row, in the module's own types."""
+        own = dict(self.module.named_parameters())
+        return {name: value.to(own[name].dtype) for name, value in views(self.layout, row.detach().clone()).items()}
+
+
+def views(layout: Layout, row: Tensor) -> dict[str, Tensor]:
+    """The parameters by name, as views of the row."""
+    parts = row.split_with_sizes(layout.sizes)
+    return {name: part.view(shape) for name, part, shape in zip(layout.names, parts, layout.shapes, strict=True)}
+
+
+@dataclass(frozen=True)
+class Tape:
+    """What the ruled layers saw in one forward and one backward pass."""
+
+    token: Tensor
+    calls: list[tuple[nn.Module, Tensor, int]] = field(default_factory=list)
+    gradients: dict[nn.Module, Tensor] = field(default_factory=dict)
+
+    def covered(self) -> bool:
+        """No layer was called twice, and no input was overwritten after its layer had read it."""
+        unchanged = all(inputs._version == version for _, inputs, version in self.calls)
+        return unchanged and len({layer for layer, _, _ in self.calls}) == len(self.calls)
+
+
+class _Keep(torch.autograd.Function):
+    """The identity, which writes the gradient at its output on the tape.
+
+    The token makes the output part of the graph when neither input nor parameters are, so that no gradient is computed
+    for the first layer's input or for any weight. It works in place: later layers may overwrite the output.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, token: Tensor, tape: Tape, layer: nn.Module) -> Tensor:
+        ctx.mark_dirty(output)
+        ctx.tape, ctx.layer = tape, layer
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        ctx.tape.gradients[ctx.layer] = gradients[0]
+        return gradients[0], None, None, None
+
+
+def chained(problem: Problem, row: Tensor, x: Tensor, y: Tensor) -> Pieces:
+    """One forward and one backward through a chain of layers, without autograd; the layer rules do the rest."""
+    layers, chain = problem.layers, problem.chain
+    if layers is None or chain is None or not chain.takes(x):
+        raise NoRule
+    values = problem.layout.split(row.detach()[None])
+    pieces: Pieces = {}
+    with torch.no_grad():
+        way = chain.forward(values, x)
+        for link, g, inputs, _ in way.back(gradient_at_outputs(problem.loss, way.outputs, y)):
+            rules = layers[link.layer].rule.pieces(link.layer, inputs, g)
+            pieces |= {name: rules[own]() for own, (name, _) in layers[link.layer].trained.items()}
+    return pieces
+
+
+def one_pass(problem: Problem, row: Tensor, x: Tensor, y: Tensor) -> Pieces:
+    """One forward and one backward for all records; the layer rules do the rest."""
+    return _one_pass(problem, row, x, y, {})
+
+
+def one_pass_channels_last(problem: Problem, row: Tensor, x: Tensor, y: Tensor) -> Pieces:
+    """`one_pass` with the weights of convolutions stored channels last, so that they and what follows run faster."""
+    return _one_pass(problem, row, x, y, _FORMATS)
+
+
+def _one_pass(problem: Problem, row: Tensor, x: Tensor, y: Tensor, formats: dict[Any, torch.memory_format]) -> Pieces:
+    layers = problem.layers
+    if layers is None:
+        raise NoRule
+    values = views(problem.layout, row.detach())
+    trained = []
+    for layer, ruled in layers.items():
+        for name, parameter in ruled.trained.values():
+            value = values[name]
+            if type(layer) in formats and value.dim() > 1:
+                value = torch.empty_like(value, memory_format=formats[type(layer)]).copy_(value)
+            parameter.data = value
+            trained.append(parameter)
+    tape = Tape(torch.zeros((), requires_grad=True))
+
+    def enter(layer: nn.Module, inputs: tuple[Any, ...]) -> None:
+        # Hidden from autograd here: a parameter that autograd still reaches has a use that no rule sees.
+        with torch._C.DisableTorchFunction():  # what is done here is not for the masks to see, and faster unseen
+            for _, parameter in layers[layer].trained.values():
+                parameter.requires_grad_(False)
+
+    def leave(layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+        with torch._C.DisableTorchFunction():
+            for _, parameter in layers[layer].trained.values():
+                parameter.requires_grad_(True)
+            dimensions = layers[layer].rule.dimensions
+            if len(inputs) != 1 or len(inputs[0]) != len(x) or (dimensions and dimensions != inputs[0].dim()):
+                raise NoRule
+            tape.calls.append((layer, inputs[0].detach(), inputs[0]._version))
+            kept: Tensor = _Keep.apply(output, tape.token, tape, layer)  # type: ignore[no-untyped-call]
+            return kept
+
+    handles = [layer.register_forward_pre_hook(enter) for layer in layers]
+    handles += [layer.register_forward_hook(leave) for layer in layers]
+    try:
+        with torch.enable_grad():
+            total = problem.guarded_total(x, y)
+            if has_own_backward(total, _Keep):
+                raise NoRule
+            found = torch.autograd.grad(total, [tape.token, *trained], allow_unused=True) if total.requires_grad else ()
+    finally:
+        for handle in handles:
+            handle.remove()
+        for parameter in trained:
+            parameter.requires_grad_(True)
+    if any(gradient is not None for gradient in found[1:]) or not tape.covered():
+        raise NoRule
+    pieces: Pieces = {}
+    with torch.no_grad():
+        for layer, inputs, _ in tape.calls:
+            if layer in tape.gradients:
+                rules = layers[layer].rule.pieces(layer, inputs, tape.gradients[layer])
+                pieces |= {name: rules[own]() for own, (name, _) in layers[layer].trained.items()}
+    return pieces
+
+
+def vectorised(problem: Problem, row: Tensor, x: Tensor, y: Tensor) -> Pieces:
+    """`vmap(grad)`: whatever torch can batch, each record as a batch of one."""
+
+    def single(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        return problem.total(x.unsqueeze(0), y.unsqueeze(0), parameters)
+
+    each = torch.func.vmap(torch.func.grad(single), (None, 0, 0), randomness="different")
+    with sdpa_kernel(SDPBackend.MATH):  # the other kernels of attention have no batching rule
+        gradients: dict[str, Tensor] = each(problem.parameters(row), x, y)
+    return {name: Rows(gradient.detach().float()) for name, gradient in gradients.items()}
+
+
+def one_by_one(problem: Problem, row: Tensor, x: Tensor, y: Tensor) -> Pieces:
+    """Each record alone by autograd: slow, and right by definition."""
+    parameters = {name: value.requires_grad_(True) for name, value in problem.parameters(row).items()}
+    rows: dict[str, list[Tensor]] = {name: [] for name in parameters}
+    for record in range(len(x)):
+        with torch.enable_grad():
+            total = problem.total(x[record : record + 1], y[record : record + 1], parameters)
+            found = (
+                torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
+                if total.requires_grad
+                else None
+            )
+        for place, (name, value) in enumerate(parameters.items()):
+            gradient = None if found is None else found[place]
+            rows[name].append(torch.zeros(value.shape) if gradient is None else gradient.to_dense().float())
+    return {name: Rows(torch.stack(gradients)) for name, gradients in rows.items()}

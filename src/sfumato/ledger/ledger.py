@@ -1,0 +1,242 @@
+"""An append-only record of what was spent, on disk before anything is shown.
+
+The order is: reserve (committed), compute, checkpoint, settle, show. A reservation counts from the moment it is committed,
+settled or not, so a crash can only make the ledger say more than was spent, never less. Replaying a round with the same key
+on the same inputs finds its reservation and pays nothing new; the same key on other inputs is refused, because the
+difference of the two outputs would hold no noise at all.
+
+Each run has a ledger of its own. A shared one adds up all runs on one population, in any number of processes: its budget is
+checked in the same transaction that reserves, so two runs cannot both take the last of it.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sfumato.account.event import Unit, why_not_private
+from sfumato.account.protocol import accountant
+from sfumato.errors import BudgetExceeded, LedgerError
+from sfumato.ledger.spent import Cost, total
+
+SCHEMA = 1
+_TABLES = """
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS spending (
+    id INTEGER PRIMARY KEY, run TEXT NOT NULL, round INTEGER NOT NULL, attempt INTEGER NOT NULL, key TEXT NOT NULL UNIQUE,
+    inputs TEXT NOT NULL, costs TEXT NOT NULL, seeded INTEGER NOT NULL, settled INTEGER NOT NULL DEFAULT 0
+);
+"""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One reservation."""
+
+    id: int
+    run: str
+    round: int
+    attempt: int
+    seeded: bool
+    settled: bool
+    costs: dict[Unit, Cost]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most that may be spent on each unit, against everyone who sees the models."""
+
+    epsilon: float
+    delta: float
+    unit: Unit = Unit.CLIENT
+
+
+class Ledger:
+    """A ledger in a file, or in memory if there is no path. Without `population` an existing file is opened to read."""
+
+    def __init__(self, path: Path | None, population: str | None) -> None:
+        self.path = path
+        if population is None and (path is None or not path.exists()):
+            raise LedgerError(
+                f"there is no ledger {path}. Give the file that --ledger named, or a run's ledger.sqlite."
+            )
+        try:
+            self._open(population)
+        except sqlite3.DatabaseError as error:
+            raise LedgerError(f"{path} is not a ledger, or it is damaged: {error}.") from error
+
+    def _open(self, population: str | None) -> None:
+        place = ":memory:" if self.path is None else self.path
+        self._connection = sqlite3.connect(place, timeout=60.0, isolation_level=None, check_same_thread=False)
+        if self.path is not None:
+            self._connection.execute("PRAGMA journal_mode=WAL")
+        self._connection.execute("PRAGMA synchronous=FULL")
+        if population is not None:
+            self._connection.executescript(_TABLES)
+            self._settle_fact("schema", str(SCHEMA))
+            self._settle_fact("population", population)
+        if self.fact("schema") != str(SCHEMA):
+            raise LedgerError(
+                f"{self.path} has schema {self.fact('schema')}, not {SCHEMA}. Use the Sfumato that wrote it."
+            )
+        if population is not None and self.fact("population") != population:
+            raise LedgerError(
+                f"{self.path} belongs to the population {self.fact('population')!r}, not {population!r}. Use another file."
+            )
+
+    @property
+    def durable(self) -> bool:
+        """Whether it survives this process."""
+        return self.path is not None
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+    def fact(self, name: str) -> str | None:
+        """A public fact about the ledger."""
+        row = self._connection.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def _settle_fact(self, name: str, value: str) -> None:
+        with self._writing():
+            self._connection.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (name, value))
+
+    @property
+    def budget(self) -> Budget | None:
+        """The common budget, if one was set."""
+        found = self.fact("budget")
+        if found is None:
+            return None
+        epsilon, delta, unit = json.loads(found)
+        return Budget(epsilon, delta, Unit(unit))
+
+    def set_budget(self, budget: Budget) -> None:
+        """Set the common budget; it holds for every later reservation."""
+        with self._writing():
+            written = json.dumps([budget.epsilon, budget.delta, str(budget.unit)])
+            self._connection.execute("INSERT OR REPLACE INTO facts VALUES ('budget', ?)", (written,))
+
+    def reserve(
+        self,
+        *,
+        run: str,
+        round: int,
+        attempt: int,
+        key: str,
+        inputs: str,
+        costs: Mapping[Unit, Cost],
+        seeded: bool = False,
+    ) -> int:
+        """Commit a round's cost before it is computed; the number of the reservation, old or new."""
+        written = json.dumps({str(unit): cost.to_json() for unit, cost in costs.items()}, sort_keys=True)
+        with self._writing():
+            found = self._connection.execute("SELECT id, run, round, inputs, costs FROM spending WHERE key = ?", (key,))
+            row = found.fetchone()
+            if row is not None:
+                if row[1:] != (run, round, inputs, written):
+                    raise LedgerError(
+                        f"round {round + 1}: this noise was already drawn for another run, round or data, and using it twice "
+                        "would cancel it. Start a new run, with a secret of its own."
+                    )
+                return int(row[0])
+            self._check_budget(costs)
+            cursor = self._connection.execute(
+                "INSERT INTO spending (run, round, attempt, key, inputs, costs, seeded) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (run, round, attempt, key, inputs, written, int(seeded)),
+            )
+            return int(cursor.lastrowid or 0)
+
+    def _check_budget(self, costs: Mapping[Unit, Cost]) -> None:
+        budget = self.budget
+        if budget is None:
+            return
+        after = total([*self._counted(), (costs, 1)], budget.unit)
+        if after is None or why_not_private(after.world) is not None:
+            raise BudgetExceeded(
+                f"{self.path} has a budget for each {budget.unit}, but nothing is proven for {budget.unit}s in this round or in "
+                "an earlier one. Use another ledger."
+            )
+        epsilon = accountant("auto").epsilon(after.world, budget.delta)
+        if epsilon > budget.epsilon:
+            raise BudgetExceeded(
+                f"the next round would bring all runs in {self.path} to epsilon {epsilon:.4g}, over their common budget of "
+                f"{budget.epsilon:g} at delta {budget.delta:g}. The run stops here."
+            )
+
+    def settle(self, reservation: int) -> None:
+        """Say that a round's output is stored."""
+        with self._writing():
+            self._connection.execute("UPDATE spending SET settled = 1 WHERE id = ?", (reservation,))
+
+    def holds(self, key: str) -> bool:
+        """Whether a round with this key was reserved before."""
+        return self._connection.execute("SELECT 1 FROM spending WHERE key = ?", (key,)).fetchone() is not None
+
+    def after(self, round: int) -> list[tuple[int, str]]:
+        """Attempt and inputs of every reservation from `round` on."""
+        rows = self._connection.execute("SELECT attempt, inputs FROM spending WHERE round >= ?", (round,))
+        return [(int(attempt), str(inputs)) for attempt, inputs in rows]
+
+    def count_of(self, run: str) -> int:
+        """How many reservations a run has."""
+        (number,) = self._connection.execute("SELECT COUNT(*) FROM spending WHERE run = ?", (run,)).fetchone()
+        return int(number)
+
+    @property
+    def seeded(self) -> bool:
+        """Whether any noise in it came from a seed."""
+        return self._connection.execute("SELECT 1 FROM spending WHERE seeded").fetchone() is not None
+
+    @property
+    def count(self) -> int:
+        """How many reservations there are."""
+        (number,) = self._connection.execute("SELECT COUNT(*) FROM spending").fetchone()
+        return int(number)
+
+    def entries(self) -> list[Entry]:
+        """All reservations, in order."""
+        rows = self._connection.execute(
+            "SELECT id, run, round, attempt, seeded, settled, costs FROM spending ORDER BY id"
+        )
+        return [
+            Entry(number, run, round, attempt, bool(seeded), bool(settled), read_costs(costs))
+            for number, run, round, attempt, seeded, settled, costs in rows
+        ]
+
+    def _counted(self) -> list[tuple[dict[Unit, Cost], int]]:
+        rows = self._connection.execute("SELECT costs, COUNT(*) FROM spending GROUP BY costs ORDER BY MIN(id)")
+        return [(read_costs(written), int(times)) for written, times in rows]
+
+    def spent(self, unit: Unit) -> Cost | None:
+        """Everything spent so far on one unit, as one event per view; None if nothing is recorded or not all is proven."""
+        return total(self._counted(), unit)
+
+    def damage(self) -> list[str]:
+        """What is wrong with the file, in sentences."""
+        found = [str(row[0]) for row in self._connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
+        for number, written in self._connection.execute("SELECT id, costs FROM spending ORDER BY id"):
+            try:
+                read_costs(written)
+            except Exception as error:
+                found.append(f"reservation {number} cannot be read: {error}")
+        return found
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close()
+
+
+def read_costs(written: str) -> dict[Unit, Cost]:
+    """Costs as they stand in the file."""
+    return {Unit(unit): Cost.from_json(cost) for unit, cost in json.loads(written).items()}

@@ -1,0 +1,88 @@
+"""Rows become one: a sum over a public constant, or, where everything is paid, over a realised number."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+
+from sfumato.account.event import Unit
+from sfumato.claim import Claim
+from sfumato.errors import BadValue, UnsoundRound
+from sfumato.shapes import Row
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The sum of the rows over a constant that is written down before any data is seen.
+
+    States: one row's part shrinks by the constant. A realised count would itself depend on the client that is to be hidden.
+    """
+
+    over: float
+
+    def __post_init__(self) -> None:
+        if not (self.over > 0.0 and math.isfinite(self.over)):
+            raise BadValue(f"Mean(over={self.over}): divide by a positive constant, such as the expected cohort size.")
+
+    def weights(self, sizes: torch.Tensor) -> torch.Tensor:
+        """How much each row counts."""
+        return torch.ones_like(sizes, dtype=torch.float64)
+
+    def finish(self, total: Row, weight: float) -> Row:
+        """The aggregate from the sum of the weighted rows and the sum of the weights."""
+        return total / self.over
+
+    def carry(self, claim: Claim) -> Claim:
+        """Rows become one."""
+        return replace(claim.scaled(1.0 / self.over), aggregated=True)
+
+
+@dataclass(frozen=True)
+class RealisedMean:
+    """The mean over those who really replied, `by` clients or by examples: plain FedAvg.
+
+    States: nothing about clients, since both the count and the sum of the weights depend on who is there; it is free
+    where every message was private before it left.
+    """
+
+    by: str = "clients"
+
+    def __post_init__(self) -> None:
+        if self.by not in ("clients", "examples"):
+            raise BadValue(f"RealisedMean(by={self.by!r}): weigh by 'clients' or by 'examples'.")
+
+    def weights(self, sizes: torch.Tensor) -> torch.Tensor:
+        """How much each row counts."""
+        return sizes.double() if self.by == "examples" else torch.ones_like(sizes, dtype=torch.float64)
+
+    def finish(self, total: Row, weight: float) -> Row:
+        """The aggregate; nothing moves if nobody replied."""
+        return total / weight if weight > 0 else torch.zeros_like(total)
+
+    def carry(self, claim: Claim) -> Claim:
+        """Only what is already private may be divided by a realised number."""
+        if self.by == "examples" and (claim.share is not None or (claim.paid and not claim.sizes_are_public)):
+            raise UnsoundRound(
+                "RealisedMean(by='examples') weighs by numbers of records, which are private here, after the noise was sized "
+                "without them.",
+                "use RealisedMean(by='clients'), or Mean(over=...).",
+            )
+        if not claim.paid:
+            private = (
+                "clients are to be hidden: that number is private, and the scale of the noise alone would reveal it."
+            )
+            unknown = (
+                "how far one record moves the mean must be known before: that number shows only when the round is over."
+            )
+            raise UnsoundRound(
+                "RealisedMean divides by the number of those who replied, while "
+                + (private if claim.unit is Unit.CLIENT else unknown),
+                "use Mean(over=...) with a constant written down beforehand, e.g. rate times the declared population.",
+            )
+        return self.unproven(claim)
+
+    def unproven(self, claim: Claim) -> Claim:
+        """How a round without a guarantee goes on."""
+        return replace(claim, aggregated=True)

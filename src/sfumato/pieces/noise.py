@@ -1,0 +1,144 @@
+"""Adding noise: at the server, at the client, or as a share of what a sum will carry. What is drawn is what is accounted."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+
+from sfumato.account.event import Relation, Unit
+from sfumato.claim import Claim, text
+from sfumato.errors import BadValue, UnsoundRound
+from sfumato.pieces.channel import check_honest
+from sfumato.pieces.context import Context
+from sfumato.pieces.law import Gaussian
+from sfumato.pieces.sampler import Everyone, FixedSize
+from sfumato.shapes import Rows, Value
+
+
+@dataclass(frozen=True)
+class AddNoise:
+    """Add noise to every coordinate: of the aggregate at the server, or of each message at the client.
+
+    States, at the server: the world pays the sampler's amplified event; the server saw the rows before the noise, so
+    nothing is proven against it. At the client: both views pay the unsampled event of one message whenever the client takes
+    part (a mixture over participation), never the amplified one, and only where the client's presence is not itself hidden.
+    """
+
+    law: Gaussian
+
+    def __call__(self, value: Value, context: Context) -> Value:
+        """The noisy value, in the value's own type."""
+        stddev = self.law.stddev(context.claim)
+        if not math.isfinite(stddev):
+            raise UnsoundRound(
+                f"{text(self)}: nothing bounds a row, so the noise would be infinite.", "put a Clip before it."
+            )
+        noisy = value.double()
+        if context.claim.aggregated:
+            noisy = self.law.sample(tuple(value.shape), stddev, context.key).to(value.device).add_(noisy)
+        else:
+            own = [self.law.sample((value.shape[1],), stddev, key.child("message")) for key in context.keys]
+            noisy = noisy + torch.cat([torch.empty(0), *own]).reshape(value.shape).to(value.device)
+        return noisy.to(value.dtype)
+
+    def carry(self, claim: Claim) -> Claim:
+        """Pay the event."""
+        if claim.paid and math.isfinite(claim.l2):
+            return claim  # more noise is free, and a piece before this one has paid
+        if claim.paid:
+            raise UnsoundRound(
+                f"{text(self)} is a multiple of the norm that bounds a row, and nothing bounds one, so it would be infinite.",
+                "put Clip(norm) into the client slot, before the noise.",
+            )
+        if math.isinf(claim.l2):
+            raise UnsoundRound(
+                f"{text(self)} comes before anything bounds a row: one client can move the value without limit, so no amount of "
+                "noise hides it.",
+                "put Clip(norm) into the client slot, before the noise.",
+            )
+        event = self.law.event(claim)
+        claim = replace(claim, stddev=self.law.stddev(claim), noise_sensitivity=claim.sensitivity(claim.l2))
+        claim = claim.assuming("idealised real arithmetic")
+        assert claim.sampling is not None
+        if claim.aggregated:
+            return replace(claim, world=claim.sampling.amplified(event, claim)).assuming("the server is trusted")
+        if claim.unit is Unit.CLIENT and claim.relation is Relation.ADD_REMOVE:
+            raise UnsoundRound(
+                f"{text(self)} in the client slot hides what a message says, not that it was sent: under add/remove the "
+                "number of messages, and with it the noise in their sum, tells whether the client is there.",
+                "use relation='replace' or 'zero_out' in the sampler, or add the noise in the server slot.",
+            )
+        observed = claim.sampling.observed(event, claim)
+        # The message is the row plus noise: no norm of it is bounded any more.
+        return replace(claim, world=observed, server=observed, l2=math.inf, l1=math.inf).assuming(
+            "the server samples honestly"
+        )
+
+    def unproven(self, claim: Claim) -> Claim:
+        """How a round without a guarantee goes on: the noise is drawn all the same."""
+        return replace(claim, stddev=self.law.stddev(claim))
+
+
+@dataclass(frozen=True)
+class NoiseShare:
+    """Each client adds Gaussian noise of its own, so that any `clients` honest ones together have the law's deviation.
+
+    `clients` is the smallest cohort that may reply, minus those who are curious and would subtract their own share. States:
+    nothing yet; the sum pays (PRIVACY R3), and only where the number of shares in it does not depend on the client that is
+    to be hidden.
+    """
+
+    law: Gaussian
+    clients: int
+
+    def __post_init__(self) -> None:
+        if self.clients < 1:
+            raise BadValue(f"NoiseShare(clients={self.clients}): at least one honest client must add its share.")
+
+    def _deviation(self, claim: Claim) -> float:
+        return self.law.stddev(claim) / math.sqrt(self.clients)
+
+    def __call__(self, rows: Rows, context: Context) -> Rows:
+        """The rows, each with its own share."""
+        deviation = self._deviation(context.claim)
+        shares = [self.law.sample((rows.shape[1],), deviation, key.child("share")) for key in context.keys]
+        return (rows.double() + torch.cat([torch.empty(0), *shares]).reshape(rows.shape).to(rows.device)).to(rows.dtype)
+
+    def carry(self, claim: Claim) -> Claim:
+        """A share of the noise is in each message."""
+        if claim.at_client(self).paid:
+            raise UnsoundRound(f"{text(self)} comes after noise that is already paid for.", "use one of the two.")
+        if math.isinf(claim.l2):
+            raise UnsoundRound(
+                f"{text(self)} comes before anything bounds a row, so no amount of noise hides a client.",
+                "put Clip(norm) into the client slot, before the shares.",
+            )
+        if (
+            claim.unit is Unit.CLIENT
+            and claim.relation is Relation.ADD_REMOVE
+            and not isinstance(claim.sampling, FixedSize)
+        ):
+            raise UnsoundRound(
+                f"{text(self)}: under add/remove a client that is not there adds no share, so the noise in the sum changes with "
+                "the very client that is to be hidden.",
+                "use FixedSize(size), or relation='replace' with Everyone(), or AddNoise in the server slot.",
+            )
+        if not isinstance(claim.sampling, FixedSize | Everyone):
+            raise UnsoundRound(
+                f"{text(self)}: the size of a Poisson cohort varies, and with it the noise in the sum.",
+                "use FixedSize(size) or Everyone(), where all reply, or AddNoise in the server slot.",
+            )
+        check_honest(self, self.clients, claim, 0)
+        return self.unproven(claim)
+
+    def unproven(self, claim: Claim) -> Claim:
+        """How a round without a guarantee goes on: the share is drawn all the same."""
+        return replace(
+            claim,
+            share=self._deviation(claim),
+            share_count=self.clients,
+            stddev=self.law.stddev(claim),
+            noise_sensitivity=claim.sensitivity(claim.l2),
+        )

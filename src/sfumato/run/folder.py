@@ -1,0 +1,143 @@
+"""The files of a run folder: how they are begun, read and gone on with."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+from torch import nn
+
+from sfumato.engine.checkpoint import make_folder, write_atomically
+from sfumato.errors import BadValue, DataError
+from sfumato.report.read import read_summary
+from sfumato.run.prepare import model_of
+from sfumato.run.request import Request
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of metrics.jsonl: released values only."""
+
+    round: int
+    epsilon: float | None
+    accuracy: float | None
+    metrics: dict[str, float | None]
+
+    def to_json(self) -> str:
+        """As it is written."""
+        return json.dumps(asdict(self))
+
+    def append(self, folder: Path) -> None:
+        """Write it to the end of metrics.jsonl, and wait until it is on disk."""
+        with (folder / "metrics.jsonl").open("a") as file:
+            file.write(self.to_json() + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+class Lock:
+    """Holds a run's folder for this process: two that went on with one run would write its files in turns.
+
+    The system lets go of it when the process ends, however it ends. Where it has no such locks, there is none.
+    """
+
+    NAME = "run.lock"
+
+    def __init__(self, folder: Path, made: bool = False) -> None:
+        self.folder, self.made = folder, made  # whether the folder itself is new
+        self._file: int | None = None
+        try:
+            import fcntl
+        except ImportError:  # Windows
+            return
+        self._file = os.open(folder / self.NAME, os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.release()
+            raise BadValue(f"another process is training the run in {folder}. Wait for it, or stop it first.") from None
+        except OSError:  # a file system without locks
+            self.release()
+
+    def forget_run(self) -> None:
+        """Remove what a refused run left in its new folder."""
+        for path in self.folder.iterdir():
+            path.unlink()
+        if self.made:
+            self.folder.rmdir()
+
+    def release(self) -> None:
+        """Let others go on with the run."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def locked_folder(folder: Path, resume: bool) -> Lock:
+    """The folder of a run that is gone on with, or a new and empty one; held either way."""
+    if resume:
+        if not folder.is_dir():
+            raise DataError(f"{folder}: there is no run to go on with. Give the folder of one, e.g. runs/first.")
+        return Lock(folder)
+    taken = BadValue(f"{folder} is there already, and is never overwritten. Give another folder, or resume the run.")
+    make_folder(folder.parent)
+    made = True
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        made = False
+        if not folder.is_dir() or _in_use(folder):
+            raise taken from None
+    held = Lock(folder, made)
+    if _in_use(folder):  # somebody else was faster, and is done
+        held.release()
+        raise taken
+    return held
+
+
+def _in_use(folder: Path) -> bool:
+    return any(path.name != Lock.NAME for path in folder.iterdir())
+
+
+def read_lines(folder: Path, round: int) -> list[Line]:
+    """The whole lines of metrics.jsonl up to the checkpoint's round; a torn last line is dropped from the file."""
+    path = folder / "metrics.jsonl"
+    if not path.exists():
+        return []
+    lines = []
+    for text in path.read_text().splitlines():
+        try:
+            line = Line(**json.loads(text))
+        except (json.JSONDecodeError, TypeError):
+            break
+        if line.round > round:
+            break
+        lines.append(line)
+    write_atomically(path, "".join(line.to_json() + "\n" for line in lines))
+    return lines
+
+
+def write_diagnostics(folder: Path, facts: dict[str, Any]) -> None:
+    """A line of what is not private, in a folder that says so."""
+    private = folder / "diagnostics-not-private"
+    private.mkdir(mode=0o700, exist_ok=True)
+    with (private / "rounds.jsonl").open("a") as file:
+        file.write(json.dumps(facts) + "\n")
+
+
+def load(folder: str | Path) -> nn.Module:
+    """The model of a run, as an ordinary module; `module.guarantee` is what was proven, `module.run` is run.json."""
+    folder = Path(folder)
+    summary = read_summary(folder)
+    module = model_of(Request.from_toml(folder / "run.toml"), tuple(summary["input_shape"]), summary["outputs"])
+    try:
+        module.load_state_dict(load_file(folder / "params.safetensors"))
+    except Exception as error:
+        raise DataError(f"{folder}/params.safetensors does not fit the model of the run: {error}") from error
+    module.guarantee = summary["guarantee"]
+    module.run = summary  # type: ignore[assignment]
+    return module.eval()

@@ -1,0 +1,183 @@
+"""From a request to everything that a run needs: data, model, objective, and a Round with its noise."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from sfumato import recipes
+from sfumato.calibration import calibrate
+from sfumato.data.load import NAMES, build_population
+from sfumato.data.load import load as load_data
+from sfumato.data.population import Population, PublicData
+from sfumato.errors import BadValue, DataError, SfumatoError, nearest
+from sfumato.guarantee import check_delta
+from sfumato.imports import import_path, is_import_path
+from sfumato.key import Key
+from sfumato.local.dp_sgd import DpSgd
+from sfumato.models import build as build_model
+from sfumato.objective import Objective, classification, multi_label, next_character, regression
+from sfumato.pieces.sampler import FixedSize
+from sfumato.round import Round
+from sfumato.run.request import DataRequest, Request
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything that a request names, loaded and calibrated."""
+
+    request: Request
+    population: Population
+    test: PublicData | None
+    module: nn.Module
+    objective: Objective
+    round: Round
+    input_shape: tuple[int, ...]
+    outputs: int
+    counts: Mapping[str, int]  # what the folder of a named data set held; nothing of a user's own data is counted
+
+
+def prepare(request: Request) -> Prepared:
+    """Load the data, build the model, and find the noise; refuses before anything is spent."""
+    check_delta(request.chosen_delta)
+    population, test, outputs, counts = _data(request)
+    objective = _objective(request.data.task, outputs)
+    shape = _input_shape(population, test)
+    module = model_of(request, shape, outputs)
+    return Prepared(request, population, test, module, objective, _round(request), shape, outputs, counts)
+
+
+def model_of(request: Request, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """The model before training; its weights come from a public seed."""
+    key = Key.from_seed(request.model.seed).child("model")
+    with _naming(f"the model {request.model.name!r}"):
+        return build_model(request.model.name, input_shape, outputs, key)
+
+
+@contextmanager
+def _naming(what: str) -> Iterator[None]:
+    """What a user's own code raises becomes a sentence that says whose code it was."""
+    try:
+        yield
+    except SfumatoError:
+        raise
+    except Exception as error:
+        raise BadValue(f"{what} failed: {type(error).__name__}: {error}. Mend the function, and try again.") from error
+
+
+def _round(request: Request) -> Round:
+    clients = request.data.clients
+    options = _typed(request)
+    round = recipes.build(request.recipe, clients, options)
+    _check_records(request.data, round)
+    if request.unproven and not round.unproven:
+        round = replace(round, unproven=True)
+    if request.epsilon is not None and round.nonprivate:
+        raise BadValue(
+            f"the recipe {request.recipe!r} hides nothing, so no epsilon can be asked of it. Leave --epsilon "
+            "out (--set epsilon=none takes it out of a config), or use dp-fedavg."
+        )
+    if request.epsilon is not None and "noise_multiplier" not in options:
+        round = calibrate(
+            round, epsilon=request.epsilon, delta=request.chosen_delta, rounds=request.rounds, population=clients
+        )
+    return round
+
+
+def _check_records(data: DataRequest, built: Round) -> None:
+    """Refuse a declared number of records that no client can have, by what is declared alone."""
+    local, share = built.local, data.records_per_client
+    if not share or is_own_data(data.name) or not isinstance(local, DpSgd) or not isinstance(local.batch, FixedSize):
+        return
+    held = share - round(data.test_fraction * share)
+    if held < local.records:
+        raise BadValue(
+            f"a client gets {held} records to train on, fewer than the {local.records} that are declared. Give --records {held} "
+            "(and a --batch that fits), or more with --records-per-client."
+        )
+
+
+def _typed(request: Request) -> dict[str, Any]:
+    """The recipe's options; a file may hold anything, so their types are checked."""
+    known = recipes.find(request.recipe).options
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    for name, value in request.options.items():
+        wanted = known[name].annotation if name in known else type(value)
+        fits = isinstance(value, int | float if wanted is float else wanted)
+        if not fits or isinstance(value, bool) is not (wanted is bool):
+            raise BadValue(f"options.{name}={value!r}: {words.get(wanted, wanted)} is needed.")
+    return dict(request.options)
+
+
+def _data(request: Request) -> tuple[Population, PublicData | None, int, Mapping[str, int]]:
+    data = request.data
+    if not is_own_data(data.name):
+        return _named_data(data)
+    if is_import_path(data.name):
+        with _naming(f"the data {data.name!r}"):
+            population, test = _imported_data(data)
+    else:
+        population, test = Population.from_folder(data.name), None
+    if population.size < data.clients:
+        raise BadValue(
+            f"clients={data.clients}, but {data.name!r} has {population.size}. Declare at most what is there."
+        )
+    if not data.outputs:
+        raise BadValue(
+            f"data {data.name!r} does not say how many outputs a model needs. Give --outputs, e.g. the classes."
+        )
+    return replace(population, size=data.clients), test, data.outputs, {}
+
+
+def is_own_data(name: str) -> bool:
+    """Whether a data set's name is a user's folder or function."""
+    return name not in NAMES and (is_import_path(name) or "/" in name or Path(name).is_dir())
+
+
+def _named_data(data: DataRequest) -> tuple[Population, PublicData | None, int, Mapping[str, int]]:
+    dataset = load_data(data.name, data.folder or None)
+    if data.task in ("classification", "next-character") and 0 < data.outputs < dataset.classes:
+        raise BadValue(f"outputs={data.outputs}: {data.name} has {dataset.classes} classes. Leave --outputs out.")
+    key = Key.from_seed(data.split_seed).child("split")
+    share = data.records_per_client or None
+    population = build_population(dataset, data.clients, data.split, key, share, data.test_fraction)
+    return population, dataset.test, data.outputs or dataset.classes, dataset.counts
+
+
+def _imported_data(data: DataRequest) -> tuple[Population, PublicData | None]:
+    """What `module:name` names or returns: clients, or a pair of clients and public test data."""
+    found, test = import_path(data.name), None
+    if callable(found) and not isinstance(found, Population) and not inspect.signature(found).parameters:
+        found = found()
+    if isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], PublicData):
+        found, test = found
+    if isinstance(found, Population):
+        return found, test
+    if isinstance(found, list | tuple):
+        return Population.from_list(found, name=data.name), test
+    return Population.from_import(data.name, data.clients), test
+
+
+def _objective(task: str, outputs: int) -> Objective:
+    known = {"classification": classification, "multi-label": multi_label, "next-character": next_character}
+    if task == "regression":
+        return regression()
+    if task not in known:
+        raise BadValue(f"task={task!r}: there is no such task. {nearest(task, [*known, 'regression'])}")
+    return known[task](outputs)
+
+
+def _input_shape(population: Population, test: PublicData | None) -> tuple[int, ...]:
+    if test is not None:
+        return tuple(test.records.x.shape[1:])
+    for client in range(min(population.size, 1000)):
+        records = population.client(client).train
+        if records.count:
+            return tuple(records.x.shape[1:])
+    raise DataError(f"none of the first clients of {population.name!r} has a record. Give clients with data.")

@@ -1,0 +1,188 @@
+"""The ledger: never less than was spent, whoever writes and whatever crashes."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sfumato.account import accountant
+from sfumato.account.event import FixedSizeSampled, GaussianEvent, NonPrivate, PoissonSampled, Relation, Repeated, Unit
+from sfumato.cli import run
+from sfumato.errors import BudgetExceeded, LedgerError
+from sfumato.ledger.ledger import Budget, Ledger
+from sfumato.ledger.spent import Cost
+
+POISSON = PoissonSampled(0.1, GaussianEvent(1.0))
+COSTS = {Unit.CLIENT: Cost(Relation.ADD_REMOVE, POISSON, None)}
+
+
+def reserve(ledger: Ledger, round: int, **changed: Any) -> int:
+    facts: dict[str, Any] = {
+        "run": "a",
+        "round": round,
+        "attempt": 0,
+        "key": f"key {round}",
+        "inputs": "x",
+        "costs": COSTS,
+    }
+    return ledger.reserve(**{**facts, **changed})
+
+
+def test_a_reservation_counts_before_it_is_settled(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "l.sqlite", "people")
+    reserve(ledger, 0)
+    again = Ledger(tmp_path / "l.sqlite", "people")
+    assert again.spent(Unit.CLIENT) == Cost(Relation.ADD_REMOVE, POISSON, None)
+    assert not again.entries()[0].settled
+
+
+def test_the_same_round_is_reserved_once() -> None:
+    ledger = Ledger(None, "people")
+    assert reserve(ledger, 0) == reserve(ledger, 0)
+    assert ledger.count == 1
+
+
+@pytest.mark.parametrize("changed", [{"inputs": "y"}, {"run": "b"}, {"costs": {}}])
+def test_the_same_noise_on_anything_else_is_refused(changed: dict[str, Any]) -> None:
+    ledger = Ledger(None, "people")
+    reserve(ledger, 0)
+    with pytest.raises(LedgerError, match="would cancel it"):
+        reserve(ledger, 0, **changed)
+
+
+def test_another_population_is_refused(tmp_path: Path) -> None:
+    Ledger(tmp_path / "l.sqlite", "people")
+    with pytest.raises(LedgerError, match="belongs to the population 'people'"):
+        Ledger(tmp_path / "l.sqlite", "others")
+
+
+def test_another_schema_is_refused(tmp_path: Path) -> None:
+    Ledger(tmp_path / "l.sqlite", "people").close()
+    with sqlite3.connect(tmp_path / "l.sqlite") as connection:
+        connection.execute("UPDATE facts SET value = '99' WHERE name = 'schema'")
+    with pytest.raises(LedgerError, match="schema 99"):
+        Ledger(tmp_path / "l.sqlite", "people")
+
+
+def test_a_file_that_is_no_ledger_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("this is not a database, and it is long enough to be looked at" * 20)
+    with pytest.raises(LedgerError, match="not a ledger"):
+        Ledger(tmp_path / "text", "people")
+    with pytest.raises(LedgerError, match="there is no ledger"):
+        Ledger(tmp_path / "nothing", None)
+
+
+def test_rounds_add_up() -> None:
+    ledger = Ledger(None, "people")
+    for round in range(5):
+        reserve(ledger, round)
+    spent = ledger.spent(Unit.CLIENT)
+    assert spent is not None
+    assert spent.world == Repeated(POISSON, 5)
+    assert ledger.spent(Unit.RECORD) is None
+
+
+def test_mixed_relations_are_stated_under_replace() -> None:
+    ledger = Ledger(None, "people")
+    reserve(ledger, 0)
+    fixed = FixedSizeSampled(0.2, GaussianEvent(0.7))
+    reserve(ledger, 1, run="b", costs={Unit.CLIENT: Cost(Relation.REPLACE, fixed, None)})
+    spent = ledger.spent(Unit.CLIENT)
+    assert spent is not None
+    assert spent.relation is Relation.REPLACE
+    assert spent.world.events == (PoissonSampled(0.1, GaussianEvent(0.5), Relation.REPLACE), fixed)  # type: ignore[attr-defined]
+
+
+def test_a_run_without_a_guarantee_makes_the_sum_infinite() -> None:
+    ledger = Ledger(None, "people")
+    reserve(ledger, 0)
+    reserve(
+        ledger,
+        1,
+        run="b",
+        costs={Unit.CLIENT: Cost(Relation.ADD_REMOVE, NonPrivate("no noise"), NonPrivate("no noise"))},
+    )
+    spent = ledger.spent(Unit.CLIENT)
+    assert spent is not None
+    assert accountant("auto").epsilon(spent.world, 1e-5) == float("inf")
+
+
+def test_the_common_budget_is_a_hard_stop(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "l.sqlite", "people")
+    limit = accountant("auto").epsilon(Repeated(POISSON, 3), 1e-5)
+    ledger.set_budget(Budget(limit * 1.0001, 1e-5))
+    for round in range(3):
+        reserve(ledger, round)
+    with pytest.raises(BudgetExceeded, match="common budget"):
+        reserve(ledger, 3, run="b")
+    assert ledger.count == 3
+    assert reserve(ledger, 2) == 3  # a replay is paid for
+
+
+def test_two_processes_cannot_both_take_the_last_round(tmp_path: Path) -> None:
+    path = tmp_path / "l.sqlite"
+    limit = accountant("auto").epsilon(Repeated(POISSON, 6), 1e-5) * 1.0001
+    Ledger(path, "people").set_budget(Budget(limit, 1e-5))
+    script = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from pathlib import Path
+from sfumato.ledger.ledger import Ledger
+from sfumato.account.event import *
+from sfumato.ledger.spent import Cost
+from sfumato.errors import BudgetExceeded
+ledger = Ledger(Path({str(path)!r}), "people")
+costs = {{Unit.CLIENT: Cost(Relation.ADD_REMOVE, PoissonSampled(0.1, GaussianEvent(1.0)), None)}}
+for number in range(10):
+    try:
+        ledger.reserve(run=sys.argv[1], round=number, attempt=0, key=sys.argv[1] + str(number), inputs="x", costs=costs)
+    except BudgetExceeded:
+        break
+"""
+    processes = [subprocess.Popen([sys.executable, "-c", script, name]) for name in ("a", "b")]
+    assert [process.wait(timeout=120) for process in processes] == [0, 0]
+    assert Ledger(path, "people").count == 6
+
+
+def test_damage_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "l.sqlite"
+    ledger = Ledger(path, "people")
+    reserve(ledger, 0)
+    assert run(["ledger", str(path), "--check"]) == 0
+    assert "1 reservations, 1 never settled" in capsys.readouterr().out
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE spending SET costs = 'nonsense'")
+    assert run(["ledger", str(path), "--check"]) == 2
+    assert "reservation 1 cannot be read" in capsys.readouterr().err
+
+
+def test_the_command_lists_exports_and_sets_a_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "l.sqlite"
+    ledger = Ledger(path, "people")
+    for round in range(4):
+        ledger.settle(reserve(ledger, round))
+    assert run(["ledger", str(path), "--budget", "9", "--delta", "1e-5"]) == 0
+    shown = capsys.readouterr().out
+    assert "population people: 4 rounds reserved" in shown
+    assert "common budget: epsilon 9 at delta 1e-05" in shown
+    assert run(["ledger", str(path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    expected = accountant("auto").epsilon(Repeated(POISSON, 4), 1e-5)
+    assert found["spent"]["client"]["world"]["epsilon"] == pytest.approx(expected)
+    assert found["spent"]["client"]["server"]["epsilon"] is None
+    assert run(["ledger", str(path), "--export", str(tmp_path / "out.json")]) == 0
+    assert json.loads((tmp_path / "out.json").read_text())["reservations"][3]["round"] == 4
+
+
+@pytest.mark.parametrize(
+    "words", [["--budget", "-1", "--delta", "1e-5"], ["--budget", "1"], ["--delta", "0"], ["--delta", "nan"]]
+)
+def test_bad_numbers_get_one_sentence(tmp_path: Path, words: list[str]) -> None:
+    Ledger(tmp_path / "l.sqlite", "people")
+    assert run(["ledger", str(tmp_path / "l.sqlite"), *words]) == 2
