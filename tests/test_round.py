@@ -125,7 +125,6 @@ REFUSED = {
     ),
     "processing before noise": ({"server": (PostProcess(torch.neg), NOISE)}, "before the noise", "after AddNoise"),
     "client noise, add/remove": ({"client": (Clip(1.0), NOISE), "server": ()}, "not that it was sent", "relation='replace'"),
-    "fixed size, zero-out": ({"sample": FixedSize(5, Relation.ZERO_OUT)}, "no proven amplification", "relation='replace'"),
 }  # fmt: skip
 
 

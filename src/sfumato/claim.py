@@ -8,26 +8,60 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from sfumato.account.event import Event, Relation, Unit
+from sfumato.account.event import Event, Mixture, Relation, Unit
 from sfumato.errors import UnsoundRound
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far one unit can move a value, in the L2 and in the L1 norm."""
+
+    l2: float = math.inf
+    l1: float = math.inf
+
+    def times(self, factor: float) -> Reach:
+        """So many times as far."""
+        return Reach(self.l2 * factor, self.l1 * factor)
+
+
+Release: TypeAlias = Callable[[Reach], Event]  # what it costs to release a value once, if a unit can move it so far
 
 
 @runtime_checkable
 class Sampling(Protocol):
-    """What a claim needs to know of the sampler."""
+    """What a claim needs to know of the sampler: the only source of how far one unit moves the sum of the drawn rows."""
 
-    def stretch(self, relation: Relation) -> int:
-        """How many times one row's norm the sum of the drawn rows can move when one unit changes."""
+    def chance(self, claim: Claim) -> float:
+        """The chance that a client is drawn, for those who look."""
 
-    def amplified(self, event: Event, claim: Claim) -> Event:
+    def reach(self, claim: Claim, seen: bool) -> Reach:
+        """How far one unit moves the sum of the drawn rows: for those who see the cohort, or for those who do not."""
+
+    def amplified(self, release: Release, claim: Claim) -> Event:
         """The event of one round for whoever does not see the cohort."""
 
-    def observed(self, event: Event, claim: Claim) -> Event:
-        """The event of one round for whoever sees the cohort."""
+    def cohort(self, claim: Claim) -> int | None:
+        """How many are drawn, if it is always the same number."""
+
+    @property
+    def curious(self) -> int:
+        """How many clients pool what they know: who was drawn, and their own shares of noise."""
+
+
+@runtime_checkable
+class Noisy(Protocol):
+    """What a claim needs to know of a law of noise."""
+
+    def event(self, stddev: float, reach: Reach) -> Event:
+        """What one release costs, if a unit can move it so far."""
+
+    def distance(self, reach: Reach) -> float:
+        """How far a unit moves the value, in the norm that the law has a proof for."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +69,8 @@ class Claim:
     """What is provable here.
 
     `l2` and `l1` bound the norm of one client's row (once aggregated: of its part in the aggregate), whatever its data.
-    `world` and `server` are the events that a round costs against everyone who sees the model and against the server;
-    None means that nothing has been paid there.
+    `world` and `server` are the events that a round costs against everyone who sees the model and against the server, and
+    `chooser` against a server that chooses the cohort; None means that nothing has been paid there.
     """
 
     unit: Unit
@@ -49,13 +83,16 @@ class Claim:
     aggregated: bool = False
     world: Event | None = None
     server: Event | None = None
+    chooser: Event | None = None
     stddev: float | None = None
     noise_sensitivity: float | None = None
     assumptions: tuple[str, ...] = ()
+    share_law: Noisy | None = None  # the law of the noise that shares add up to
     share_count: int = 0  # how many honest shares that noise was divided into
     share: float | None = None  # standard deviation of the noise in one message, of which only the sum is accounted
     remembers: bool = False  # clients keep something between rounds
     local_paid: bool = False  # what local training gives is private already
+    relation_is_asked: bool = False  # no piece may choose another relation
 
     @property
     def sizes_are_public(self) -> bool:
@@ -67,16 +104,45 @@ class Claim:
         """Whether the value is already private, so that anything may be done to it."""
         return self.world is not None
 
-    def sensitivity(self, radius: float) -> float:
-        """How far one unit can move the sum of the drawn rows, if every row's norm is at most `radius`."""
-        assert self.sampling is not None, "the sampler comes first"
-        return radius * self.stretch
+    @property
+    def row(self) -> Reach:
+        """How far a row is from zero: a unit that comes, goes or falls silent."""
+        return Reach(self.l2, self.l1)
 
     @property
-    def stretch(self) -> int:
-        """One row's norm for add/remove and zero-out, two where a row turns into another."""
+    def rows_apart(self) -> Reach:
+        """How far two possible rows are from each other: a unit whose data are swapped, or that displaces another."""
+        return self.row.times(2.0)
+
+    def reach(self, seen: bool = False) -> Reach:
+        """How far one unit moves the sum of the drawn rows, for those who see the cohort or for those who do not."""
         assert self.sampling is not None, "the sampler comes first"
-        return 2 if self.unit is Unit.RECORD else self.sampling.stretch(self.relation)
+        return self.sampling.reach(self, seen)
+
+    def amplified(self, release: Release) -> Event:
+        """A round's event for those who do not see the cohort."""
+        assert self.sampling is not None, "the sampler comes first"
+        return self.sampling.amplified(release, self)
+
+    def taking_part(self, release: Release) -> Event:
+        """A round's event for whoever sees the cohort and may have chosen it: as if the client always took part (R1)."""
+        if self.presence_is_hidden:
+            raise UnsoundRound(
+                "whoever sees who takes part sees whether a client is there, so under add/remove nothing can be hidden from them.",
+                "use relation='replace' or 'zero_out' in the sampler.",
+            )
+        return release(self.reach(seen=True))
+
+    def observed(self, release: Release) -> Event:
+        """A round's event for whoever sees the cohort, which was drawn honestly: it happens when the client is drawn (R1)."""
+        assert self.sampling is not None, "the sampler comes first"
+        event, chance = self.taking_part(release), self.sampling.chance(self)
+        return event if chance == 1.0 else Mixture(chance, event)
+
+    @property
+    def presence_is_hidden(self) -> bool:
+        """Whether a neighbouring world may lack the client altogether."""
+        return self.unit is Unit.CLIENT and self.relation is Relation.ADD_REMOVE
 
     def at_client(self, who: object) -> Claim:
         """The claim, if this piece stands in the client slot, where rows are still rows."""
@@ -115,7 +181,7 @@ class Claim:
         if math.isinf(self.l2):
             return "one client can move it without bound"
         what = "the aggregate" if self.aggregated else "a message"
-        return f"{what} moves by at most {self.l2 * self.stretch:.6g}{share}"
+        return f"{what} moves by at most {self.reach().l2:.6g}{share}"
 
 
 def text(piece: Any) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -27,7 +27,8 @@ class UnitDerivation:
     unit: Unit
     relation: Relation
     world: Event
-    server: Event | None
+    server: Event | None  # which samples honestly
+    chooser: Event | None  # the server, if it may choose the cohort
     stddev: float | None
     sensitivity: float | None
     assumptions: tuple[str, ...]
@@ -111,6 +112,7 @@ def _walk(round: Round, unit: Unit, population: int, dimension: int) -> UnitDeri
         claim.relation,
         claim.world,
         claim.server,
+        claim.chooser,
         claim.stddev,
         claim.noise_sensitivity,
         claim.assumptions,
@@ -127,12 +129,14 @@ def outsiders(piece: Any) -> list[str]:
         home = sys.modules.get(cls.__module__)
         own = cls.__module__.startswith("sfumato.") and getattr(home, cls.__name__, None) is cls
         found = [] if own else [f"{cls.__module__}.{cls.__qualname__}"]
+    parts: Iterable[Any] = ()
     if dataclasses.is_dataclass(piece):
         parts = [getattr(piece, part.name) for part in dataclasses.fields(piece)]
-        for part in parts:
-            for each in part if isinstance(part, tuple) else (part,):
-                found += outsiders(each)
-    return found
+    elif isinstance(piece, Mapping):
+        parts = (*piece.keys(), *piece.values())
+    elif isinstance(piece, tuple | list | set | frozenset):
+        parts = piece
+    return list(dict.fromkeys([*found, *(name for part in parts for name in outsiders(part))]))
 
 
 def _opening(claim: Claim) -> str:
@@ -157,6 +161,7 @@ def _without_guarantee(round: Round, population: int, dimension: int) -> Derivat
     unit = UnitDerivation(
         round.unit,
         round.sample.relation,
+        NonPrivate(why),
         NonPrivate(why),
         NonPrivate(why),
         claim.stddev,

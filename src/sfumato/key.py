@@ -123,6 +123,16 @@ class Key:
             torch.sin(angle, out=sine).mul_(radius)
         return both.view(-1)[:count].reshape(shape)
 
+    def laplace(self, *shape: int, stddev: float = 1.0) -> torch.Tensor:
+        """Laplace float64 numbers: the logarithm of a uniform number of 63 bits, with a sign from the 64th."""
+        import math
+
+        import torch
+
+        words = torch.from_numpy(self.integers(math.prod(shape)).view(np.int64).copy())
+        size = (words & _RADIUS).double().add_(0.5).mul_(2.0**-63).log_().mul_(stddev / math.sqrt(2.0))
+        return torch.where(words < 0, size, -size).reshape(shape)
+
     def generator(self) -> torch.Generator:
         """A torch generator for what hides nothing: initial weights, dropout masks."""
         import torch

@@ -124,7 +124,7 @@ class Round:
 
 # What the engine asks of a piece in each slot. A piece that could stand elsewhere would be credited and never run.
 _NEEDS = {
-    "sample": ("draw", "relation", "stretch", "amplified", "observed"),
+    "sample": ("draw", "relation", "chance", "reach", "amplified", "cohort", "curious"),
     "local": ("train",),
     "client": ("__call__",),
     "channel": ("shows",),

@@ -75,7 +75,7 @@ REFUSED = [
     "--noise gaussian:1 --sample poisson:0.05 --rounds 200 --delta 1e-5 --accountant gdp",
     "--noise gaussian:0.1 --sample poisson:0.05 --rounds 200 --delta 1e-5 --accountant theorem",
     "--noise laplace:1 --sample poisson:0.05 --rounds 200 --delta 1e-5 --relation replace",
-    "--noise gaussian:1 --sample fixed:5/100 --rounds 20 --delta 1e-5 --relation zero-out",
+    "--unit record --noise gaussian:2 --batch fixed:16/600 --steps 38 --rounds 93 --delta 1e-5 --noise-at client",
     "--noise gaussian:1 --sample poisson:0.05 --rounds 20 --delta 1e-5 --noise-at client --relation add-remove",
 ]
 

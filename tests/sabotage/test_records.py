@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ import torch
 from torch import Tensor
 
 from sfumato import FixedSize, Key, Poisson
-from sfumato.account.event import Event, FixedSizeSampled, GaussianEvent
+from sfumato.account.event import FixedSizeSampled, GaussianEvent, Repeated
+from sfumato.claim import Claim
 from sfumato.testing import check_records
 from tests.local.slow_dp_sgd import SlowDpSgd
 
@@ -96,13 +98,15 @@ class FixedCalledPoisson(SlowDpSgd):
 
 
 class UnderstatesItsRate(SlowDpSgd):
-    def step_event(self) -> Event:
-        return FixedSizeSampled(0.2, GaussianEvent(self.noise_multiplier / 2))
+    def carry(self, claim: Claim) -> Claim:
+        step = FixedSizeSampled(0.2, GaussianEvent(self.noise_multiplier / 2))
+        return replace(super().carry(claim), world=Repeated(step, self.steps))
 
 
 class ForgetsThatASwapMovesTwice(SlowDpSgd):
-    def step_event(self) -> Event:
-        return FixedSizeSampled(3 / 9, GaussianEvent(self.noise_multiplier))
+    def carry(self, claim: Claim) -> Claim:
+        step = FixedSizeSampled(3 / 9, GaussianEvent(self.noise_multiplier))
+        return replace(super().carry(claim), world=Repeated(step, self.steps))
 
 
 class TakesOneStepMore(SlowDpSgd):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from sfumato import AddNoise, Clip, FixedSize, Gaussian, Mean, Poisson, Relation, UnsoundRound, WeightByExamples
+from sfumato import AddNoise, Clip, FixedSize, Gaussian, Mean, Poisson, UnsoundRound, WeightByExamples
 from sfumato.account.event import Event, FixedSizeSampled, PoissonSampled
-from sfumato.claim import Claim
+from sfumato.claim import Claim, Reach, Release
 from sfumato.key import Key
 from sfumato.pieces.context import Context
 from sfumato.testing import check_noise, check_piece, check_round, check_sampler
@@ -217,18 +217,18 @@ class PrefersTheFirst(FixedSize):
 
 
 class FixedAccountedAsPoisson(FixedSize):
-    def amplified(self, event: Event, claim: Claim) -> Event:
-        return PoissonSampled(self.size / claim.population, event)
+    def amplified(self, release: Release, claim: Claim) -> Event:
+        return PoissonSampled(self.size / claim.population, release(claim.row))
 
 
 class UnderstatesItsRate(FixedSize):
-    def amplified(self, event: Event, claim: Claim) -> Event:
-        return FixedSizeSampled(self.rate(claim) / 2, event, claim.relation)
+    def amplified(self, release: Release, claim: Claim) -> Event:
+        return FixedSizeSampled(self.chance(claim) / 2, release(claim.rows_apart), claim.relation)
 
 
 class ForgetsThatOneIsDisplaced(FixedSize):
-    def stretch(self, relation: Relation) -> int:
-        return 1
+    def reach(self, claim: Claim, seen: bool) -> Reach:
+        return claim.row
 
 
 BROKEN_SAMPLERS = [

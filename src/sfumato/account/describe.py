@@ -1,4 +1,4 @@
-"""Events and settings in plain words."""
+"""Events in plain words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from sfumato.account.event import (
     Relation,
     Repeated,
 )
-from sfumato.account.setting import Setting
 
 NEIGHBOURS = {
     Relation.ADD_REMOVE: "the {unit} is in the data or is not",
@@ -65,46 +64,3 @@ def _clients(who: tuple[int, ...]) -> str:
     return (
         f"client {first}" if len(who) == 1 else f"clients {first}{f' and {len(who) - 5} more' if len(who) > 5 else ''}"
     )
-
-
-def sampling(setting: Setting) -> str:
-    """How the cohort, and the batches, are drawn."""
-    rate = setting.sample.known_to(setting.curious)
-    secret = "" if setting.at_client or setting.batch is not None else ", in secret"
-    words = {
-        "poisson": f"each client takes part with probability {setting.sample.rate:.6g}{secret}",
-        "fixed": f"{setting.sample.size} of {setting.sample.population} clients, drawn without replacement"
-        + (f" (rate {rate:.6g} for {setting.curious} curious)" if rate != setting.sample.rate else ""),
-        "everyone": "every client, every round",
-    }[setting.sample.kind]
-    if setting.batch is None:
-        return words
-    each = {
-        "poisson": f"each record with probability {setting.batch.rate:.6g}",
-        "fixed": f"{setting.batch.size} of {setting.batch.population} records without replacement",
-        "everyone": "all records",
-    }[setting.batch.kind]
-    return f"{words}; then {setting.steps} local steps, each on {each}"
-
-
-def views(setting: Setting) -> dict[str, str]:
-    """Who sees what, for the world and for the server (PRIVACY R1: the server knows the cohort)."""
-    if setting.batch is not None:
-        both = "noise is added in every local step, so this holds against whoever sees the client's updates and who took part"
-        return {"world": both, "server": both}
-    if setting.at_client:
-        both = "each message carries its own noise, so this holds against whoever sees the messages and who took part"
-        return {"world": both, "server": both}
-    hidden = "" if setting.sample.kind == "everyone" else ", but not who took part"
-    return {
-        "world": f"everyone who sees the released models{hidden}",
-        "server": "no guarantee: the noise is added at the server, which sees the updates without it and must be trusted",
-    }
-
-
-def assumptions(setting: Setting) -> list[str]:
-    """What has to be true for the number to hold."""
-    found = ["idealised real arithmetic", "the sum is divided by a number fixed before the data are seen"]
-    if setting.sample.kind != "everyone":
-        found.append("the cohort is drawn honestly as stated")
-    return found

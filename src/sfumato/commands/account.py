@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from sfumato.account.setting import Setting
 from sfumato.commands.answers import read_setting, refusing, show
 from sfumato.guarantee import rounded_up
+from sfumato.planning.setting import Setting
 
 app = typer.Typer(add_completion=False)
 
@@ -50,24 +50,25 @@ def account(
 def price(setting: Setting, delta: float, name: str) -> dict[str, Any]:
     """The answer, with everything that has to be said beside its epsilon."""
     from sfumato.account.central_limit import approximations
-    from sfumato.account.describe import NEIGHBOURS, assumptions, describe, sampling, views
+    from sfumato.account.describe import NEIGHBOURS, describe
+    from sfumato.planning.words import assumptions, sampling, views
 
     start = time.perf_counter()
-    event = setting.event()
+    claim, event = setting.claim(), setting.event()
     epsilon, used = _epsilon(setting, delta, name)
     seconds = time.perf_counter() - start
     return {
         "epsilon": epsilon if math.isfinite(epsilon) else None,
         "delta": delta,
         "accountant": used,
-        "relation": str(setting.neighbours),
+        "relation": str(claim.relation),
         "unit": str(setting.unit),
-        "noise": setting.noise.law,
-        "noise_multiplier": setting.noise.multiplier,
-        "sensitivity": setting.sensitivity,
+        "noise": setting.law_name,
+        "noise_multiplier": setting.law.noise_multiplier,
+        "sensitivity": claim.noise_sensitivity,
         "rounds": setting.rounds,
         "sampling": sampling(setting),
-        "neighbours": NEIGHBOURS[setting.neighbours].format(unit=setting.unit),
+        "neighbours": NEIGHBOURS[claim.relation].format(unit=setting.unit),
         "views": {
             "world": {"epsilon": epsilon if math.isfinite(epsilon) else None, "who": views(setting)["world"]},
             "server": {"epsilon": _server(setting, epsilon), "who": views(setting)["server"]},
@@ -82,20 +83,24 @@ def price(setting: Setting, delta: float, name: str) -> dict[str, Any]:
 
 def _epsilon(setting: Setting, delta: float, name: str) -> tuple[float, str]:
     from sfumato.account.auto import Auto
+    from sfumato.account.event import Relation
     from sfumato.account.papers.dp_fed_ls import dp_fed_ls_epsilon
     from sfumato.account.protocol import accountant
     from sfumato.errors import CannotAccount
+    from sfumato.pieces.law import Gaussian
+    from sfumato.pieces.sampler import FixedSize, Poisson
 
     if name == "theorem":
-        fits = {"poisson": ("add_remove", 2), "fixed": ("replace", 1)}
-        relation, theorem = fits.get(setting.sample.kind, ("", 0))
-        if setting.noise.law != "gaussian" or setting.batch or setting.at_client or setting.neighbours != relation:
+        claim, sampler = setting.claim(), setting.sample.sampler
+        fits = {Poisson: (Relation.ADD_REMOVE, 2), FixedSize: (Relation.REPLACE, 1)}
+        relation, theorem = fits.get(type(sampler), (None, 0))
+        if not isinstance(setting.law, Gaussian) or setting.batch or setting.at_client or claim.relation != relation:
             raise CannotAccount(
                 "the theorems of DP-Fed-LS cover Gaussian noise at the server for clients: Poisson sampling under "
                 "add-remove, or a fixed size under replace. Use --accountant auto."
             )
-        rate = setting.sample.known_to(setting.curious)
-        epsilon = dp_fed_ls_epsilon(theorem, setting.noise.multiplier, 1.0, rate, setting.rounds, delta)
+        rate = sampler.chance(claim)
+        epsilon = dp_fed_ls_epsilon(theorem, setting.law.noise_multiplier, 1.0, rate, setting.rounds, delta)
         return epsilon, f"theorem {theorem} of DP-Fed-LS"
     price = accountant(name)
     used = price.choose(setting.event()) if isinstance(price, Auto) else price

@@ -10,8 +10,9 @@ from typing import Any
 import typer
 
 from sfumato.account.event import Unit
-from sfumato.account.setting import Setting, parse_noise, parse_relation, parse_sample
-from sfumato.errors import BadValue, SfumatoError, nearest, refused_by_system
+from sfumato.errors import BadValue, SfumatoError, UnsoundRound, nearest, refused_by_system
+from sfumato.pieces.sampler import Drawn, FixedSize, parse_drawn
+from sfumato.planning.setting import Setting, parse_noise, parse_relation
 
 
 def read_setting(
@@ -30,10 +31,17 @@ def read_setting(
         raise BadValue(f"--unit {unit}: not known. {nearest(unit, [str(one) for one in Unit])}")
     if noise_at not in ("server", "client"):
         raise BadValue(f"--noise-at {noise_at}: not known. {nearest(noise_at, ['server', 'client'])}")
-    drawn = None if batch is None else parse_sample(batch, "--batch")
+    drawn = None if batch is None else _drawn(batch, "--batch", 0)
     at_client = noise_at == "client"
-    chosen, words = parse_relation(relation), parse_noise(noise)
-    return Setting(words, parse_sample(sample), rounds, Unit(unit), chosen, drawn, steps, at_client, curious)
+    chosen, law = parse_relation(relation), parse_noise(noise)
+    return Setting(law, _drawn(sample, "--sample", curious), rounds, Unit(unit), chosen, drawn, steps, at_client)
+
+
+def _drawn(words: str, option: str, curious: int) -> Drawn:
+    found = parse_drawn(words, option=option, curious=curious)
+    if isinstance(found.sampler, FixedSize) and found.population is None:
+        raise BadValue(f"{option} {words}: a fixed size needs its population, e.g. fixed:50/1000.")
+    return found
 
 
 @contextmanager
@@ -44,8 +52,10 @@ def refusing(json: bool) -> Iterator[None]:
     except (SfumatoError, OSError) as error:
         if not json or (isinstance(error, OSError) and error.filename is None):
             raise
-        refusal = refused_by_system(error) if isinstance(error, OSError) else error
-        typer.echo(jsonlib.dumps({"refused": str(refusal)}))
+        refusal = str(refused_by_system(error) if isinstance(error, OSError) else error)
+        if isinstance(error, UnsoundRound):
+            refusal = f"{error.reason} {error.fix[0].upper()}{error.fix[1:]}"
+        typer.echo(jsonlib.dumps({"refused": refusal}))
         raise typer.Exit(2) from None
 
 

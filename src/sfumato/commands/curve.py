@@ -7,10 +7,10 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from sfumato.account.setting import Setting
 from sfumato.commands.account import Curious, Json, RelationOption
 from sfumato.commands.answers import read_setting, refusing, show
 from sfumato.errors import BadValue
+from sfumato.planning.setting import Setting
 
 app = typer.Typer(add_completion=False)
 Value = TypeVar("Value", str, int)
@@ -69,18 +69,18 @@ def draw(curves: list[dict[str, Any]], output: Path) -> None:
 
 
 def _numbers(setting: Setting, name: str, points: int) -> dict[str, Any]:
-    from sfumato.account.describe import sampling, views
     from sfumato.account.protocol import accountant
+    from sfumato.planning.words import sampling, views
 
-    price, event = accountant(name), setting.event()
+    price, claim, event = accountant(name), setting.claim(), setting.event()
     rates = [at / (points - 1) for at in range(points)]
     return {
-        "label": f"{setting.noise}, {setting.sample}, {setting.rounds} rounds ({setting.neighbours})",
-        "relation": str(setting.neighbours),
+        "label": f"{setting.noise}, {setting.sample}, {setting.rounds} rounds ({claim.relation.words})",
+        "relation": str(claim.relation),
         "unit": str(setting.unit),
         "accountant": name,
-        "noise_multiplier": setting.noise.multiplier,
-        "sensitivity": setting.sensitivity,
+        "noise_multiplier": setting.law.noise_multiplier,
+        "sensitivity": claim.noise_sensitivity,
         "sampling": sampling(setting),
         "holds_for": views(setting)["world"],
         "false_positive_rate": rates,

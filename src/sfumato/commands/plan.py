@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from sfumato.account.plan import Alternative, Plan, Question, alternatives, solve
-from sfumato.account.setting import parse_noise, parse_relation
 from sfumato.commands.account import Curious, Json, RelationOption, price
 from sfumato.commands.answers import refusing, show
 from sfumato.errors import BadValue
 from sfumato.guarantee import rounded_up
+from sfumato.planning.setting import LAWS, parse_noise, parse_relation
+from sfumato.planning.solve import Alternative, Plan, Question, alternatives, solve
 
 app = typer.Typer(add_completion=False)
 
@@ -38,7 +38,7 @@ def plan(
     """Plan a run: give all but one of noise, sampling, rounds, epsilon (and clients); the open one is solved for."""
     with refusing(json):
         start = time.perf_counter()
-        law = noise if noise in ("gaussian", "laplace") else None
+        law = noise if noise in LAWS else None
         words = None if noise is None or law else parse_noise(noise)
         question = Question(
             words, sample, rounds, epsilon, _delta(delta, clients), clients, parse_relation(relation),
@@ -80,16 +80,16 @@ def _answer(found: Plan, others: list[Alternative], accountant: str, seconds: fl
 def _lines(found: Plan, others: list[Alternative], answer: dict[str, Any]) -> list[str]:
     setting = found.setting
     value = {
-        "noise": f"noise {setting.noise.law}:{setting.noise.multiplier:.5g}",
+        "noise": f"noise {setting.law_name}:{setting.law.noise_multiplier:.5g}",
         "rounds": f"at most {setting.rounds:,} rounds",
-        "sample": f"a cohort of at most {setting.sample.size}",
+        "sample": f"a cohort of at most {round(found.cohort or 0)}",
         "clients": f"at least {found.clients:,} clients" if found.clients else "",
         "epsilon": f"epsilon {found.epsilon:.5g}",
     }[found.solved]
     lines = [
         f"{value}  (epsilon = {rounded_up(found.epsilon, 6)} at delta = {found.delta:.3g}, proven by {answer['accountant']})",
-        f"  noise        {setting.noise.law}, {setting.noise.multiplier:.5g} times the clip norm; "
-        f"sensitivity {setting.sensitivity:g} clip norms",
+        f"  noise        {setting.law_name}, {setting.law.noise_multiplier:.5g} times the clip norm; "
+        f"sensitivity {answer['sensitivity']:g} clip norms",
         f"  sampling     {answer['sampling']}; {setting.rounds:,} rounds",
         f"  protects     one {setting.unit}, {answer['relation']}: {answer['neighbours']}",
         f"  holds for    {answer['views']['world']['who']}",

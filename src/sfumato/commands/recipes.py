@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sfumato.recipes import RECIPES, build, find
+
+if TYPE_CHECKING:
+    from sfumato.account.event import Event
+    from sfumato.account.papers.prifedsync import Published
+    from sfumato.derive import Derivation
+    from sfumato.round import Round
 
 
 def recipes(json_: Annotated[bool, typer.Option("--json", help="For programs.")] = False) -> None:
@@ -23,28 +29,66 @@ def recipes(json_: Annotated[bool, typer.Option("--json", help="For programs.")]
 def explain(
     recipe: Annotated[str, typer.Argument(help="A recipe's name; see sfumato recipes.")],
     clients: Annotated[int, typer.Option(help="The declared population.")] = 1000,
-    rounds: Annotated[int, typer.Option(help="After how many rounds to compare with a paper's claim.")] = 100,
+    rounds: Annotated[int, typer.Option(help="After how many rounds to say what was spent.")] = 100,
+    delta: Annotated[float, typer.Option(help="At which delta.")] = 1e-5,
 ) -> None:
-    """Show a recipe: its pieces in order, what is provable after each, and its options."""
+    """Show a recipe: its pieces in order, what is provable after each, what it costs, and its options."""
     from sfumato.account.describe import describe
-    from sfumato.account.papers.prifedsync import Federated
     from sfumato.claim import table
 
-    found = find(recipe)
-    derivation = build(recipe, clients, {}).derive(population=clients, dimension=1000)
+    found, round = find(recipe), build(recipe, clients, {})
+    derivation = round.derive(population=clients, dimension=1000)
     proof = derivation.primary
     typer.echo(f"{found.name}: {found.summary} ({found.paper})\n")
-    relation = proof.relation.replace("add_remove", "add/remove").replace("_", "-")
-    typer.echo(f"derivation for one {proof.unit}, {relation}, {clients} clients:")
+    typer.echo(f"derivation for one {proof.unit}, {proof.relation.words}, {clients} clients:")
     typer.echo(table(proof.steps))
     typer.echo(f"\neach round costs, against everyone who sees the model: {describe(proof.world)}")
     server = "nothing is proven" if proof.server is None else describe(proof.server)
     typer.echo(f"each round costs, against the server: {server}")
     if proof.assumptions:
         typer.echo(f"assuming: {'; '.join(proof.assumptions)}")
-    federated = Federated.of(proof.world, clients, rounds)
-    if federated is not None:
-        typer.echo(f"\n{federated.text(1e-5)}")
+    typer.echo(f"\nafter {rounds} rounds, epsilon at delta {delta:g}:")
+    for who, event in (
+        ("everyone who sees the model", proof.world),
+        ("the server, if it samples honestly", proof.server),
+        ("the server, whoever chooses the cohort", proof.chooser),
+    ):
+        typer.echo(f"  {who:<40} {_epsilon(event, rounds, delta)}")
+    published = _published(round, derivation, rounds)
+    if published is not None:
+        typer.echo(f"\n{published.text(delta)}")
     typer.echo("\noptions:")
     for name, parameter in found.options.items():
         typer.echo(f"  --{name.replace('_', '-')} {parameter.default}".rstrip())
+
+
+def _epsilon(event: Event | None, rounds: int, delta: float) -> str:
+    from sfumato.account.event import Repeated, why_not_private
+    from sfumato.account.protocol import accountant
+    from sfumato.guarantee import check_delta, rounded_up
+
+    check_delta(delta)
+    if event is None or why_not_private(event) is not None:
+        return "nothing is proven"
+    return rounded_up(accountant("auto").epsilon(Repeated(event, rounds), delta), 4)
+
+
+def _published(round: Round, derivation: Derivation, rounds: int) -> Published | None:
+    """The paper's claims about a round of PriFedSync's kind: fixed-size batches under replace, at the client."""
+    from sfumato.account.event import Relation
+    from sfumato.account.papers.prifedsync import Published
+    from sfumato.local.dp_sgd import DpSgd
+    from sfumato.pieces.sampler import FixedSize
+
+    local = round.local
+    if not isinstance(local, DpSgd) or not isinstance(local.batch, FixedSize):
+        return None
+    if local.batch.relation is not Relation.REPLACE:
+        return None
+    clients = derivation.population
+    rate = round.sample.expected(clients) / clients
+    share, sigma = (
+        local.batch.size / local.records,
+        local.noise_multiplier / 2,
+    )  # the paper's sigma counts twice the clip norm
+    return Published(share, local.steps, rounds, sigma, rate, clients)

@@ -10,23 +10,15 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
-from sfumato.account.event import (
-    Event,
-    FixedSizeSampled,
-    GaussianEvent,
-    Mixture,
-    PoissonSampled,
-    Relation,
-    Repeated,
-    Unit,
-)
 from sfumato.claim import Claim
 from sfumato.data.population import Records
-from sfumato.errors import BadValue, DataError, UnsoundRound
+from sfumato.errors import BadValue, DataError
 from sfumato.gradients.per_record import ClippedSum
 from sfumato.gradients.per_record_check import check_records_do_not_mix
 from sfumato.local.task import LossPerRecord, Task
+from sfumato.pieces.law import Gaussian
 from sfumato.pieces.optimizer import GradientDescent
+from sfumato.pieces.payment import check_batch, pay_in_local_steps
 from sfumato.pieces.sampler import Everyone, FixedSize, Poisson
 from sfumato.shapes import Row, Rows
 
@@ -41,8 +33,9 @@ class DpSgd:
     `lr_decay` after each. `proximal` pulls a client's model to where it started.
 
     States, for records: each step is the Gaussian mechanism on sampled records, accounted as drawn. Poisson batches under
-    add/remove cost the clip norm, fixed-size ones under replace twice that at rate size/records; all steps of a round happen
-    only when the client takes part, which everybody may see (a mixture). It holds against the server too. For clients: nothing.
+    add/remove cost the clip norm, fixed-size ones twice that at rate size/records (a record that joins displaces another); all
+    steps of a round happen only when the client takes part, which everybody may see (a mixture). It holds against the server
+    too. For clients: nothing.
     """
 
     steps: int
@@ -66,25 +59,9 @@ class DpSgd:
                 raise BadValue(f"DpSgd({name}={getattr(self, name)}): a positive, finite number is needed.")
         if not 0.0 < self.lr_decay <= 1.0 or self.weight_decay < 0.0 or self.proximal < 0.0:
             raise BadValue(f"{self}: lr_decay is above 0 and at most 1; weight_decay and proximal are not negative.")
-        if not isinstance(self.batch, Poisson | FixedSize | Everyone):
-            raise UnsoundRound(
-                f"DpSgd(batch={self.batch!r}): records that take turns in shuffled epochs are not drawn independently, so the "
-                "amplification that is proven for random batches does not hold.",
-                "use batch=Poisson(rate) or batch=FixedSize(size), which draw anew in every step.",
-            )
-        if self.batch.relation is Relation.ZERO_OUT:
-            raise UnsoundRound(
-                "DpSgd hides a record that is there or not, or is swapped; zero-out is about clients' messages.",
-                "use batch=Poisson(rate) or relation='replace'.",
-            )
+        check_batch(self.batch)
         if isinstance(self.batch, FixedSize) and self.batch.size > self.records:
             raise BadValue(f"DpSgd: batches of {self.batch.size} from {self.records} records. Lower the batch size.")
-        if isinstance(self.batch, FixedSize) and self.batch.relation is not Relation.REPLACE:
-            raise UnsoundRound(
-                "DpSgd with fixed-size batches hides a record that is swapped for another; whether a record is there at all "
-                "changes the rate, which is not accounted.",
-                "use FixedSize with relation='replace', or Poisson batches for add/remove.",
-            )
 
     @property
     def divisor(self) -> float:
@@ -95,37 +72,14 @@ class DpSgd:
         """The same with other noise."""
         return replace(self, noise_multiplier=noise_multiplier)
 
-    def step_event(self) -> Event:
-        """What one step costs a record."""
-        relation = self.batch.relation
-        noise = GaussianEvent(self.noise_multiplier / self.batch.stretch(relation))
-        if isinstance(self.batch, Poisson):
-            return PoissonSampled(self.batch.rate, noise, relation)
-        if isinstance(self.batch, FixedSize):
-            return FixedSizeSampled(self.batch.size / self.records, noise, relation)
-        return noise
-
     def carry(self, claim: Claim) -> Claim:
         """Records are paid for; clients are not."""
-        if claim.unit is Unit.CLIENT:
-            return claim
-        assert claim.sampling is not None, "the sampler comes first"
-        event = claim.sampling.observed(Repeated(self.step_event(), self.steps), claim)
-        stretch = self.batch.stretch(self.batch.relation)
-        return replace(
-            claim,
-            relation=self.batch.relation,
-            world=event,
-            server=event,
-            local_paid=True,
-            stddev=self.noise_multiplier * self.clip,
-            noise_sensitivity=self.clip * stretch,
-        ).assuming("idealised real arithmetic", *self._assumptions(event))
+        return pay_in_local_steps(claim, self.law, self.clip, self.batch, self.records, self.steps)
 
-    def _assumptions(self, event: Event) -> list[str]:
-        honest = ["the server samples honestly"] if isinstance(event, Mixture) else []
-        declared = ["each client has at least the declared number of records"]
-        return honest + (declared if isinstance(self.batch, FixedSize) else [])
+    @property
+    def law(self) -> Gaussian:
+        """The noise of a step."""
+        return Gaussian(self.noise_multiplier)
 
     def check(self, module: nn.Module, loss: LossPerRecord, example: Records) -> None:
         """Refuse a module or a loss in which records reach each other."""

@@ -61,15 +61,18 @@ class PerClient:
         first, *others = claims
         if all(other == first for other in others):
             return first
-        worlds, servers = ([getattr(one, view) for one in claims] for view in ("world", "server"))
-        rest = {replace(one, world=None, server=None, stddev=None, noise_sensitivity=None) for one in claims}
-        if None in worlds or None in servers or len(rest) > 1:
+        worlds, servers, choosers = ([getattr(one, view) for one in claims] for view in ("world", "server", "chooser"))
+        rest = {
+            replace(one, world=None, server=None, chooser=None, stddev=None, noise_sensitivity=None) for one in claims
+        }
+        if None in (*worlds, *servers, *choosers) or len(rest) > 1:
             raise UnsoundRound(
                 "PerClient mixes pieces that state different things about the same value, such as other relations or bounds: "
                 "what is said of one client would not hold for another.",
                 "give all clients the same kind of local training, e.g. DpSgd with batches drawn in the same way.",
             )
-        return replace(first, world=self._event(worlds), server=self._event(servers))
+        world, server, chooser = map(self._event, (worlds, servers, choosers))
+        return replace(first, world=world, server=server, chooser=chooser)
 
     def _event(self, events: list[Event]) -> Event:
         return ByClient(events[0], tuple((who, event) for (who, _), event in zip(self.own, events[1:], strict=True)))

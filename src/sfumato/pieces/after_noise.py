@@ -47,7 +47,7 @@ class PostProcess:
                 "PostProcess comes before the noise: an arbitrary function has no bound on how far one client moves its result.",
                 "put it after AddNoise in the server slot.",
             )
-        return claim
+        return claim.assuming("the function of PostProcess reads nothing but what it is given")
 
 
 _NEGLIGIBLE = 1e-18

@@ -7,13 +7,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from sfumato.account.event import Relation, Unit
 from sfumato.claim import Claim, text
 from sfumato.errors import BadValue, UnsoundRound
-from sfumato.pieces.channel import check_honest
 from sfumato.pieces.context import Context
-from sfumato.pieces.law import Gaussian
-from sfumato.pieces.sampler import Everyone, FixedSize
+from sfumato.pieces.law import Gaussian, Law
+from sfumato.pieces.payment import check_honest, pay_at_client, pay_at_server
 from sfumato.shapes import Rows, Value
 
 
@@ -26,7 +24,7 @@ class AddNoise:
     part (a mixture over participation), never the amplified one, and only where the client's presence is not itself hidden.
     """
 
-    law: Gaussian
+    law: Law
 
     def __call__(self, value: Value, context: Context) -> Value:
         """The noisy value, in the value's own type."""
@@ -52,29 +50,7 @@ class AddNoise:
                 f"{text(self)} is a multiple of the norm that bounds a row, and nothing bounds one, so it would be infinite.",
                 "put Clip(norm) into the client slot, before the noise.",
             )
-        if math.isinf(claim.l2):
-            raise UnsoundRound(
-                f"{text(self)} comes before anything bounds a row: one client can move the value without limit, so no amount of "
-                "noise hides it.",
-                "put Clip(norm) into the client slot, before the noise.",
-            )
-        event = self.law.event(claim)
-        claim = replace(claim, stddev=self.law.stddev(claim), noise_sensitivity=claim.sensitivity(claim.l2))
-        claim = claim.assuming("idealised real arithmetic")
-        assert claim.sampling is not None
-        if claim.aggregated:
-            return replace(claim, world=claim.sampling.amplified(event, claim)).assuming("the server is trusted")
-        if claim.unit is Unit.CLIENT and claim.relation is Relation.ADD_REMOVE:
-            raise UnsoundRound(
-                f"{text(self)} in the client slot hides what a message says, not that it was sent: under add/remove the "
-                "number of messages, and with it the noise in their sum, tells whether the client is there.",
-                "use relation='replace' or 'zero_out' in the sampler, or add the noise in the server slot.",
-            )
-        observed = claim.sampling.observed(event, claim)
-        # The message is the row plus noise: no norm of it is bounded any more.
-        return replace(claim, world=observed, server=observed, l2=math.inf, l1=math.inf).assuming(
-            "the server samples honestly"
-        )
+        return pay_at_server(claim, self.law, self) if claim.aggregated else pay_at_client(claim, self.law, self)
 
     def unproven(self, claim: Claim) -> Claim:
         """How a round without a guarantee goes on: the noise is drawn all the same."""
@@ -115,22 +91,15 @@ class NoiseShare:
                 f"{text(self)} comes before anything bounds a row, so no amount of noise hides a client.",
                 "put Clip(norm) into the client slot, before the shares.",
             )
-        if (
-            claim.unit is Unit.CLIENT
-            and claim.relation is Relation.ADD_REMOVE
-            and not isinstance(claim.sampling, FixedSize)
-        ):
+        check_honest(self, self.clients, claim)
+        assert claim.sampling is not None, "the sampler comes first"
+        larger = replace(claim, population=claim.population + 1)
+        if claim.presence_is_hidden and claim.sampling.cohort(larger) != claim.sampling.cohort(claim):
             raise UnsoundRound(
                 f"{text(self)}: under add/remove a client that is not there adds no share, so the noise in the sum changes with "
                 "the very client that is to be hidden.",
                 "use FixedSize(size), or relation='replace' with Everyone(), or AddNoise in the server slot.",
             )
-        if not isinstance(claim.sampling, FixedSize | Everyone):
-            raise UnsoundRound(
-                f"{text(self)}: the size of a Poisson cohort varies, and with it the noise in the sum.",
-                "use FixedSize(size) or Everyone(), where all reply, or AddNoise in the server slot.",
-            )
-        check_honest(self, self.clients, claim, 0)
         return self.unproven(claim)
 
     def unproven(self, claim: Claim) -> Claim:
@@ -138,7 +107,8 @@ class NoiseShare:
         return replace(
             claim,
             share=self._deviation(claim),
+            share_law=self.law,
             share_count=self.clients,
             stddev=self.law.stddev(claim),
-            noise_sensitivity=claim.sensitivity(claim.l2),
+            noise_sensitivity=self.law.distance(claim.reach()),
         )

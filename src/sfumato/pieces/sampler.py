@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from sfumato.account.event import Event, FixedSizeSampled, Mixture, PoissonSampled, Relation, Unit
-from sfumato.claim import Claim
+from sfumato.account.event import Event, FixedSizeSampled, PoissonSampled, Relation, Unit
+from sfumato.claim import Claim, Reach, Release
 from sfumato.errors import BadValue, UnsoundRound
 from sfumato.key import Key
 
@@ -24,6 +24,12 @@ def _known_relation(sampler: str, relation: str) -> Relation:
     except ValueError:
         names = ", ".join(Relation)
         raise BadValue(f"{sampler}: there is no relation {relation!r}. Use one of {names}.") from None
+
+
+def _reach(claim: Claim, displaces: bool = False) -> Reach:
+    """A row comes or goes, or it turns into another: when its data are swapped, and when whoever joins displaces somebody."""
+    swapped = claim.unit is Unit.RECORD or claim.relation is Relation.REPLACE
+    return claim.rows_apart if swapped or displaces else claim.row
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,7 @@ class Poisson:
 
     rate: float
     relation: Relation = Relation.ADD_REMOVE
+    curious: ClassVar[int] = 1  # what others know of the cohort tells nothing of a client's own draw
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relation", _known_relation("Poisson", self.relation))
@@ -68,27 +75,32 @@ class Poisson:
         """The cohort hides the client from those who do not see it."""
         return replace(claim, sampling=self)
 
-    def stretch(self, relation: Relation) -> int:
-        """A row appears or disappears (1), or turns into another (2)."""
-        return 2 if relation is Relation.REPLACE else 1
+    def chance(self, claim: Claim) -> float:
+        """The chance to be drawn, whatever one knows of others."""
+        return self.rate
 
-    def amplified(self, event: Event, claim: Claim) -> Event:
+    def cohort(self, claim: Claim) -> int | None:
+        """It varies."""
+        return None
+
+    def reach(self, claim: Claim, seen: bool) -> Reach:
+        """A row comes or goes, or turns into another."""
+        return _reach(claim)
+
+    def amplified(self, release: Release, claim: Claim) -> Event:
         """The round's event for those who do not see the cohort."""
         replaced = claim.unit is Unit.RECORD or claim.relation is Relation.REPLACE
-        return PoissonSampled(self.rate, event, Relation.REPLACE if replaced else Relation.ADD_REMOVE)
-
-    def observed(self, event: Event, claim: Claim) -> Event:
-        """The round's event for those who see the cohort."""
-        return Mixture(self.rate, event)
+        relation = Relation.REPLACE if replaced else Relation.ADD_REMOVE
+        return PoissonSampled(self.rate, release(self.reach(claim, seen=False)), relation)
 
 
 @dataclass(frozen=True)
 class FixedSize:
     """A cohort of exactly `size` clients, uniformly without replacement, anew every round.
 
-    States: replace by the profile C_q of the unsampled event; add/remove at twice the norm, because a client that joins
-    displaces another. `curious` clients pool what they know of the cohort, so q = size / (population - curious); at least
-    one is assumed, since clients see the model.
+    States: replace by the profile C_q of the unsampled event, and so zero-out, which swaps a row for a zero one; add/remove
+    at twice the norm, because a client that joins displaces another. `curious` clients pool what they know of the cohort,
+    so q = size / (population - curious); at least one is assumed, since clients see the model.
 
     >>> FixedSize(size=3).draw(10, Key.from_seed(1))
     array([5, 8, 9])
@@ -138,36 +150,33 @@ class FixedSize:
             claim = claim.assuming("no client tells whether it was drawn itself")
         return replace(claim, sampling=self)
 
-    def rate(self, claim: Claim) -> float:
+    def chance(self, claim: Claim) -> float:
         """The chance to be drawn, for those who know `curious` clients' own part."""
         return self.size / (claim.population - self.curious)
 
-    def stretch(self, relation: Relation) -> int:
-        """A row turns into another, also when a client joins: it displaces one."""
-        return 2
+    def cohort(self, claim: Claim) -> int | None:
+        """The declared size."""
+        return self.size
 
-    def amplified(self, event: Event, claim: Claim) -> Event:
+    def reach(self, claim: Claim, seen: bool) -> Reach:
+        """Where the cohort is not seen, a row always turns into another, also when a client joins: it displaces one.
+
+        Where it is seen, it is the same cohort in both worlds, so a row that is zeroed moves the sum by no more than itself.
+        """
+        return _reach(claim, displaces=not seen)
+
+    def amplified(self, release: Release, claim: Claim) -> Event:
         """The round's event for those who do not see the cohort."""
-        if claim.unit is Unit.CLIENT and claim.relation is Relation.ZERO_OUT:
-            raise UnsoundRound(
-                "FixedSize with zero-out has no proven amplification: the pair (1-q)N(0)+qN(2C) against (1-q)N(0)+qN(C) is "
-                "attained, which is worse than what sampling usually gives.",
-                "use relation='replace' or relation='add_remove'.",
-            )
-        if claim.remembers and claim.unit is Unit.CLIENT and claim.relation is Relation.ADD_REMOVE:
+        if claim.remembers and claim.presence_is_hidden:
             raise UnsoundRound(
                 "FixedSize with add/remove and personal models has no proof: a client that joins displaces others, whose own "
                 "models then differ in later rounds too.",
                 "use relation='replace', or Poisson sampling.",
             )
         if claim.remembers:  # the proof of amplification needs that nothing but the data decides a row
-            return self.observed(event, claim)
-        relation = Relation.REPLACE if claim.unit is Unit.RECORD else claim.relation
-        return FixedSizeSampled(self.rate(claim), event, relation)
-
-    def observed(self, event: Event, claim: Claim) -> Event:
-        """The round's event for those who see the cohort."""
-        return Mixture(self.rate(claim), event)
+            return claim.observed(release)
+        relation = Relation.ADD_REMOVE if claim.presence_is_hidden else Relation.REPLACE
+        return FixedSizeSampled(self.chance(claim), release(self.reach(claim, seen=False)), relation)
 
 
 @dataclass(frozen=True)
@@ -179,6 +188,7 @@ class Everyone:
     """
 
     relation: Relation = Relation.ADD_REMOVE
+    curious: ClassVar[int] = 1  # clients see the model, and each knows its own share of the noise
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relation", _known_relation("Everyone", self.relation))
@@ -195,41 +205,89 @@ class Everyone:
         """Nothing is hidden by the cohort."""
         return replace(claim, sampling=self)
 
-    def stretch(self, relation: Relation) -> int:
-        """A row appears or disappears (1), or turns into another (2)."""
-        return 2 if relation is Relation.REPLACE else 1
+    def chance(self, claim: Claim) -> float:
+        """Certainty."""
+        return 1.0
 
-    def amplified(self, event: Event, claim: Claim) -> Event:
+    def cohort(self, claim: Claim) -> int | None:
+        """The declared population."""
+        return claim.population
+
+    def reach(self, claim: Claim, seen: bool) -> Reach:
+        """A row comes or goes, or turns into another."""
+        return _reach(claim)
+
+    def amplified(self, release: Release, claim: Claim) -> Event:
         """The event itself."""
-        return event
-
-    def observed(self, event: Event, claim: Claim) -> Event:
-        """The event itself."""
-        return event
+        return release(self.reach(claim, seen=False))
 
 
-def parse_sampler(words: str, relation: str = "", option: str = "sample") -> Poisson | FixedSize | Everyone:
-    """The sampler of a command line: `poisson:RATE`, `fixed:SIZE` or `everyone`; of clients, or of records in a batch.
+Sampler: TypeAlias = Poisson | FixedSize | Everyone
 
-    >>> parse_sampler("fixed:50")
-    FixedSize(size=50, relation=<Relation.REPLACE: 'replace'>, curious=1)
+
+@dataclass(frozen=True)
+class Drawn:
+    """A sampler, and the number of those it draws from, where the words say it."""
+
+    sampler: Sampler
+    population: int | None = None
+
+    @property
+    def rate(self) -> float:
+        """The share that is drawn, on average."""
+        return self.sampler.expected(self.population or 1) / (self.population or 1)
+
+    def __str__(self) -> str:
+        if isinstance(self.sampler, Everyone):
+            return "everyone"
+        kind = "fixed" if isinstance(self.sampler, FixedSize) else "poisson"
+        if self.population is None:
+            return f"{kind}:{self.rate:g}"
+        return f"{kind}:{round(self.sampler.expected(self.population))}/{self.population}"
+
+
+def parse_drawn(words: str, relation: str = "", option: str = "sample", curious: int = 1) -> Drawn:
+    """What a command line says of a cohort, or of the records of a batch.
+
+    `poisson:RATE`, `poisson:SIZE/POPULATION`, `fixed:SIZE`, `fixed:SIZE/POPULATION` or `everyone`.
+
+    >>> parse_drawn("fixed:50/1000").population
+    1000
     """
-    name, _, number = words.partition(":")
+    kind, _, amount = words.partition(":")
     chosen: dict[str, Any] = {"relation": _known_relation("--relation", relation)} if relation else {}
-    if name in ("shuffle", "shuffled", "epoch", "cyclic"):
+    if kind in ("shuffle", "shuffled", "epoch", "cyclic"):
         raise UnsoundRound(
             f"{option}={words!r}: what takes turns in shuffled passes is not drawn independently, so the amplification that is "
             "proven for random draws does not hold.",
             "use poisson:RATE or fixed:SIZE, which draw anew every time, or everyone.",
         )
+    size, slash, population = amount.partition("/")
     try:
-        if name == "poisson":
-            return Poisson(float(number), **chosen)
-        if name == "fixed":
-            return FixedSize(int(number), **chosen)
+        declared = int(population) if slash else None
+        if declared is not None and not 1 <= int(size) <= declared:
+            raise BadValue(f"{option}={words!r}: a size from 1 to the population is needed, e.g. {kind}:50/1000.")
+        if kind == "poisson":
+            return Drawn(Poisson(int(size) / declared if declared else float(size), **chosen), declared)
+        if kind == "fixed":
+            return Drawn(FixedSize(int(size), curious=curious, **chosen), declared)
         if words == "everyone":
-            return Everyone(**chosen)
+            return Drawn(Everyone(**chosen))
     except ValueError as error:
         if isinstance(error, BadValue):
             raise
     raise BadValue(f"{option}={words!r}: use poisson:RATE (e.g. poisson:0.05), fixed:SIZE (e.g. fixed:50) or everyone.")
+
+
+def parse_sampler(words: str, relation: str = "", option: str = "sample") -> Sampler:
+    """The sampler of a run, whose population is declared elsewhere.
+
+    >>> parse_sampler("fixed:50")
+    FixedSize(size=50, relation=<Relation.REPLACE: 'replace'>, curious=1)
+    """
+    found = parse_drawn(words, relation, option)
+    if found.population is not None:
+        raise BadValue(
+            f"{option}={words!r}: how many there are is declared elsewhere. Write {words.partition('/')[0]}."
+        )
+    return found.sampler

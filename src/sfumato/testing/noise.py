@@ -47,7 +47,7 @@ def _stated_stddev(piece: Any, claim: Claim) -> float:
     event = piece.carry(claim).world
     assert isinstance(event, PoissonSampled), f"{piece} states {event}, not the sampler's amplified event"
     assert isinstance(event.event, GaussianEvent), f"{piece} states {event.event}, for which there is no law here yet"
-    return event.event.ratio * claim.sensitivity(claim.l2)
+    return event.event.ratio * claim.reach().l2
 
 
 def _drawn(piece: Any, claim: Claim, value: torch.Tensor, name: str) -> np.ndarray:

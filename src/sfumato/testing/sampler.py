@@ -30,7 +30,7 @@ def check_sampler(sampler: Any) -> None:
         )
         drawn[number, ids] = True
     claim = sampler.carry(Claim(Unit.CLIENT, sampler.relation, _POPULATION, 10).bounded(l2=1.0))
-    event = claim.sampling.amplified(GaussianEvent(1.0), claim)
+    event = claim.amplified(lambda reach: GaussianEvent(1.0))
     if isinstance(event, PoissonSampled):
         check_poisson(sampler, drawn, event.rate)
     elif isinstance(event, FixedSizeSampled):
@@ -40,9 +40,8 @@ def check_sampler(sampler: Any) -> None:
         return
     check_independence(sampler, drawn)
     stretch = 2 if sampler.relation is Relation.REPLACE or isinstance(event, FixedSizeSampled) else 1
-    assert claim.stretch >= stretch, (
-        f"{sampler} states that one client moves {claim.stretch} rows, but it moves {stretch}"
-    )
+    stated = claim.reach().l2
+    assert stated >= stretch, f"{sampler} states that one client moves {stated:g} rows, but it moves {stretch}"
 
 
 def check_rate(sampler: Any, drawn: np.ndarray, rate: float) -> None:

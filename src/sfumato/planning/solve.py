@@ -14,8 +14,10 @@ from sfumato.account.calibrate import calibrate_noise
 from sfumato.account.checks import LARGEST_ROUNDS, check_delta, check_target
 from sfumato.account.event import Relation
 from sfumato.account.protocol import accountant
-from sfumato.account.setting import NoiseWords, SampleWords, Setting, parse_sample
 from sfumato.errors import BadValue, CannotAccount
+from sfumato.pieces.law import Gaussian, Laplace
+from sfumato.pieces.sampler import Drawn, Everyone, FixedSize, Poisson, parse_drawn
+from sfumato.planning.setting import LAWS, Setting
 
 LARGEST_POPULATION = 1_000_000_000
 
@@ -24,7 +26,7 @@ LARGEST_POPULATION = 1_000_000_000
 class Question:
     """What is known; exactly one of noise, sample, rounds and epsilon is None, or the sample has a size and no population."""
 
-    noise: NoiseWords | None
+    noise: Gaussian | Laplace | None
     sample: str | None
     rounds: int | None
     epsilon: float | None
@@ -69,8 +71,9 @@ class Plan:
         """The length of the mean update over that of its noise, if all clients agree and use the whole clip norm."""
         if self.cohort is None:
             return None
-        spread = math.sqrt(2) if self.setting.noise.law == "laplace" else 1.0
-        return self.cohort / (spread * self.setting.noise.multiplier * math.sqrt(self.dimension))
+        stddev = self.setting.claim().stddev
+        assert stddev is not None, "the noise paid"
+        return self.cohort / (stddev * math.sqrt(self.dimension))
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ def solve(question: Question) -> Plan:
     """The answer to a question.
 
     >>> plan = solve(Question(None, "poisson:0.05", 30, 6.0, 5e-4, clients=1000))
-    >>> plan.solved, round(plan.setting.noise.multiplier, 3)
+    >>> plan.solved, round(plan.setting.law.noise_multiplier, 3)
     ('noise', 0.555)
     """
     check_delta(question.delta)
@@ -133,31 +136,36 @@ def alternatives(plan: Plan, by: str = "auto") -> list[Alternative]:
         changes.append(("half the rounds", replace(setting, rounds=setting.rounds // 2), by, clients))
     if clients is not None:
         size = max(1, round(setting.sample.rate * clients))
-        plain = replace(setting, relation=None)
-        for kind in ("poisson", "fixed"):
-            drawn = SampleWords(kind, size / clients, size, clients)
-            if kind != setting.sample.kind and size < clients:
-                changes.append(
-                    (f"a {kind} cohort of {size} (other neighbours)", replace(plain, sample=drawn), by, clients)
-                )
-        if setting.sample.kind != "everyone":
-            kind = setting.sample.kind
+        other = "fixed" if isinstance(setting.sample.sampler, Poisson) else "poisson"
+        if size < clients:
+            words = f"a {other} cohort of {size} (other neighbours)"
+            drawn = Drawn(FixedSize(size) if other == "fixed" else Poisson(size / clients), clients)
+            changes.append((words, replace(setting, sample=drawn, relation=None), by, clients))
+        if not setting.everyone:
             changes.append(
-                ("everyone in every round", replace(setting, sample=SampleWords("everyone", 1.0)), by, clients)
+                ("everyone in every round", replace(setting, sample=Drawn(Everyone(), clients)), by, clients)
             )
-            larger = SampleWords(kind, size / (2 * clients), size, 2 * clients)
-            changes.append(("twice the clients, same cohort", replace(setting, sample=larger), by, 2 * clients))
+            larger = replace(setting, sample=_drawn(setting, size, 2 * clients))
+            changes.append(("twice the clients, same cohort", larger, by, 2 * clients))
             if 2 * size < clients:
-                double = SampleWords(kind, 2 * size / clients, 2 * size, clients)
-                changes.append(("twice the cohort", replace(setting, sample=double), by, clients))
+                double = replace(setting, sample=_drawn(setting, 2 * size, clients))
+                changes.append(("twice the cohort", double, by, clients))
     changes += [(f"the accountant {name}", setting, name, clients) for name in ("auto", "rdp") if name != by]
     return [_alternative(plan, *change) for change in changes]
+
+
+def _drawn(setting: Setting, size: int, clients: int) -> Drawn:
+    """The same kind of sampler with another cohort."""
+    sampler = setting.sample.sampler
+    if isinstance(sampler, FixedSize):
+        return Drawn(replace(sampler, size=size), clients)
+    return Drawn(Poisson(size / clients, sampler.relation), clients)
 
 
 def _alternative(plan: Plan, change: str, setting: Setting, by: str, clients: int | None) -> Alternative:
     try:
         noise = calibrate_noise(
-            lambda size: setting.at(size).event(), plan.epsilon, plan.delta, by=by, guess=setting.noise.multiplier
+            lambda size: setting.at(size).event(), plan.epsilon, plan.delta, by=by, guess=setting.law.noise_multiplier
         )
     except CannotAccount as refusal:
         return Alternative(change, None, None, str(refusal))
@@ -168,21 +176,24 @@ def _alternative(plan: Plan, change: str, setting: Setting, by: str, clients: in
 def _setting(
     question: Question, *, rounds: int | None = None, size: int | None = None, clients: int | None = None
 ) -> Setting:
-    noise = question.noise or NoiseWords(question.law, 1.0)
+    law = question.noise or LAWS[question.law](1.0)
     if size is not None:
-        sample = SampleWords("poisson", size / (question.clients or 1), size, question.clients)
+        sample = Drawn(Poisson(size / (question.clients or 1)), question.clients)
     else:
-        sample = _sample(question.sample or "", clients or question.clients)
-    return Setting(noise, sample, rounds or question.rounds or 1, relation=question.relation, curious=question.curious)
+        sample = _sample(question, clients or question.clients)
+    return Setting(law, sample, rounds or question.rounds or 1, relation=question.relation)
 
 
-def _sample(text: str, clients: int | None) -> SampleWords:
+def _sample(question: Question, clients: int | None) -> Drawn:
+    text = question.sample or ""
     size = _size(text)
     if size is not None and clients is not None:
         text = f"{text.partition(':')[0]}:{size}/{max(clients, size)}"
-    sample = parse_sample(text)
+    sample = parse_drawn(text, option="--sample", curious=question.curious)
     if sample.population is not None and clients is not None and sample.population != clients:
         raise BadValue(f"--sample {text}: its population is not --clients {clients}. Give one of them.")
+    if isinstance(sample.sampler, FixedSize) and sample.population is None:
+        raise BadValue(f"--sample {text}: a fixed size needs its population, e.g. fixed:50/1000.")
     return sample
 
 

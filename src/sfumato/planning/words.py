@@ -1,0 +1,45 @@
+"""A setting in plain words."""
+
+from __future__ import annotations
+
+from sfumato.pieces.sampler import Drawn, Everyone, FixedSize
+from sfumato.planning.setting import Setting
+
+
+def sampling(setting: Setting) -> str:
+    """How the cohort, and the batches, are drawn."""
+    hidden = not (setting.at_client or setting.batch is not None or setting.everyone)
+    words = _drawn(setting.sample, "client") + (", in secret" if hidden else "")
+    if setting.batch is None:
+        return words
+    return f"{words}; then {setting.steps} local steps, each on {_drawn(setting.batch, 'record')}"
+
+
+def _drawn(drawn: Drawn, who: str) -> str:
+    sampler = drawn.sampler
+    if isinstance(sampler, Everyone):
+        return f"every {who}, every time"
+    if not isinstance(sampler, FixedSize):
+        return f"each {who} with probability {drawn.rate:.6g}"
+    curious = f" ({sampler.curious} curious know their own part)" if who == "client" and sampler.curious else ""
+    return f"{sampler.size} of {drawn.population} {who}s without replacement{curious}"
+
+
+def views(setting: Setting) -> dict[str, str]:
+    """Who sees what, for the world and for the server (PRIVACY R1: the server knows the cohort)."""
+    if setting.batch is not None:
+        both = "noise is added in every local step, so this holds against whoever sees the client's updates and who took part"
+        return {"world": both, "server": both}
+    if setting.at_client:
+        both = "each message carries its own noise, so this holds against whoever sees the messages and who took part"
+        return {"world": both, "server": both}
+    hidden = "" if setting.everyone else ", but not who took part"
+    return {
+        "world": f"everyone who sees the released models{hidden}",
+        "server": "no guarantee: the noise is added at the server, which sees the updates without it and must be trusted",
+    }
+
+
+def assumptions(setting: Setting) -> list[str]:
+    """What has to be true for the number to hold: what the walk assumed, and what a Round would have checked."""
+    return [*setting.claim().assumptions, "the sum is divided by a number fixed before the data are seen"]
