@@ -34,9 +34,7 @@ _LANDSCAPE_RECORDS = 500
 def train(settings: Settings, seed: int) -> dict[str, Any]:
     """Train for all rounds. The curve holds loss and accuracy on validation records, or on test records without any."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(
-        settings.get("threads", threads)
-    )  # small models: one is as fast, and waits for no other program
+    torch.set_num_threads(settings.get("threads", threads))  # one is as fast for small models, and waits for nobody
     try:
         return _train(settings, seed)
     finally:

@@ -9,9 +9,8 @@ import numpy as np
 
 from sfumato.guarantee import rounded_up
 from sfumato.report.curves import Curve, Plot
+from sfumato.report.words import MISSING
 from sfumato.reproduce.table import Done, Group, Row
-
-MISSING = "–"
 
 
 def having(done: Group, **facts: Any) -> list[Done]:

@@ -88,6 +88,7 @@ class Done:
 
 
 Group = Sequence[Done]  # what is shown together
+RowOf = Callable[[Group], Row]
 
 
 def nothing(done: Group) -> Sequence[Any]:
@@ -106,7 +107,7 @@ class Table:
     paper: str
     scale: str
     cells: Sequence[Cell]
-    row: Callable[[Group], Row] = field(repr=False)
+    row: RowOf = field(repr=False)
     plots: Callable[[Group], Sequence[Picture]] = field(repr=False)
     scaled: str = ""  # how the setting differs from the paper's
     notes: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ from sfumato.reproduce.client_level import TRAIN, noise_for
 from sfumato.reproduce.dp_fed_ls import common
 from sfumato.reproduce.dp_fed_ls.common import MNIST, POISSON, UNIFORM
 from sfumato.reproduce.show import accuracies, beside, bound, having, values
-from sfumato.reproduce.table import Cell, Group, Row, Table, at, scaled, seeded
+from sfumato.reproduce.table import QUICK, Cell, Group, Row, Table, scaled, seeded
 
 EPSILONS, STRENGTHS = (6, 7, 8, 9), (0.0, 1.0, 2.0, 3.0)
 RATE = 0.05
@@ -55,10 +55,9 @@ def our_noise(sampling: str, epsilon: int) -> float:
 
 def table(scale: str) -> Table:
     """The table at a scale; the default is the paper's own setting."""
-    own = (EPSILONS, STRENGTHS, 3, MNIST, RATE)
-    epsilons, strengths, seeds, settings, rate = at(
-        scale, (EPSILONS[:1], STRENGTHS[:2], 2, MNIST | common.QUICK, 0.5), own, own
-    )
+    quick = scale == QUICK
+    epsilons, strengths, seeds = (EPSILONS[:1], STRENGTHS[:2], 2) if quick else (EPSILONS, STRENGTHS, 3)
+    settings, rate = (MNIST | common.QUICK, 0.5) if quick else (MNIST, RATE)
     cells: list[Cell] = []
     for source, sampling, epsilon, strength in product((PAPERS, OURS), (UNIFORM, POISSON), epsilons, strengths):
         noise = (paper_noise if source == PAPERS else our_noise)(sampling, epsilon)
@@ -115,9 +114,8 @@ def _findings(done: Group) -> list[str]:
         noises = {epsilon: _integer(sampling, epsilon) for epsilon in EPSILONS}
         none = " and ".join(str(epsilon) for epsilon, noise in noises.items() if noise is None)
         words = ", ".join(f"{noise:.3f} at epsilon {epsilon}" for epsilon, noise in noises.items() if noise is not None)
-        found.append(
-            f"Theorem {theorem} at integer orders, as its lemma is proved: no noise for epsilon {none}; {words}."
-        )
+        lemma = f"Theorem {theorem} at integer orders, as its lemma is proved"
+        found.append(f"{lemma}: no noise for epsilon {none}; {words}.")
     return found
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from sfumato.report.curves import Plot
 from sfumato.reproduce.client_level import TRAIN, noise_for
 from sfumato.reproduce.show import accuracies, bound, by_round, having, minutes, spread, values
-from sfumato.reproduce.table import Cell, Group, Row, Settings, Table, at, groups, nothing, scaled, seeded
+from sfumato.reproduce.table import Cell, Group, Row, RowOf, Settings, Table, at, groups, nothing, scaled, seeded
 
 PAPER = (
     "Shi, Wei, Shen et al. 2023, Towards the Flatter Landscape and Better Generalization in Federated Learning under \
@@ -97,9 +97,6 @@ class Panel:
         """The order, then what else is to be said."""
         chosen = having(done, **self.facts)
         return [f"{self.words}: {order(chosen)}.", *self.more(chosen)] if chosen else []
-
-
-RowOf = Callable[[Group], Row]
 
 
 def table(

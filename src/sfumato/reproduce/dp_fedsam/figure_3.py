@@ -9,9 +9,9 @@ import numpy as np
 
 from sfumato.report.curves import Curve, Plot
 from sfumato.report.studies import Landscape, Norms, Surfaces
+from sfumato.report.words import MISSING
 from sfumato.reproduce.client_level import TRAIN
 from sfumato.reproduce.dp_fedsam import common
-from sfumato.reproduce.show import MISSING
 from sfumato.reproduce.table import Cell, Group, Picture, Row, Table, at
 
 SHOWN = ("DP-FedAvg", "DP-FedSAM", "DP-FedSAM-top_k")

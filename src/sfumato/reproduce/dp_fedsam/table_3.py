@@ -20,10 +20,11 @@ def table(scale: str) -> Table:
     settings = common.base(scale) | common.METHODS["DP-FedSAM-top_k"]
     cells: list[Cell] = []
     for mask, keep in product(MASKS, kept):
-        row, changed = f"{MASKS[mask]}, keep {keep:g}", {"mask": mask, "keep": keep}
+        row, changed = f"{MASKS[mask]}, keep {keep:g}", {"keep": keep, "mask": mask}
         cells += common.cells(seeds, row, {**settings, **changed}, {"method": row, **changed})
-    words = "the share of coordinates that is kept, Dirichlet 0.6"
-    title = f"DP-FedSAM-top_k, Table 3: {words}, epsilon {common.EPSILON:g}"
+    title = (
+        f"DP-FedSAM-top_k, Table 3: the share of coordinates that is kept, Dirichlet 0.6, epsilon {common.EPSILON:g}"
+    )
     panels = (
         common.Panel("sound, our order", {"mask": "dense"}, "accuracy", "Test accuracy by round, sound variant"),
         common.Panel("as published, our order", {"mask": "published"}),
