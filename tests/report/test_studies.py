@@ -8,7 +8,7 @@ import pytest
 
 from sfumato.report.curves import Curve, Plot
 from sfumato.report.pictures import png, svg
-from sfumato.report.studies import Norms, Surface, Surfaces
+from sfumato.report.studies import Landscape, Norms, Surfaces
 
 STEPS = (-1.0, 0.0, 1.0)
 BOWL = tuple(tuple(a * a + b * b + 0.1 for b in STEPS) for a in STEPS)
@@ -18,7 +18,7 @@ PNG = b"\x89PNG"
 @pytest.mark.parametrize("flat", [False, True])
 @pytest.mark.parametrize("count", [1, 3, 4])
 def test_landscapes_of_any_number_of_models_are_drawn(count: int, flat: bool) -> None:
-    surfaces = Surfaces("bowl", "Bowls", tuple(Surface(f"model {i}", STEPS, BOWL) for i in range(count)), flat)
+    surfaces = Surfaces("bowl", "Bowls", {f"model {i}": Landscape(STEPS, BOWL) for i in range(count)}, flat)
     first = surfaces.png()
     assert first.startswith(PNG) and first == surfaces.png()
 
@@ -26,7 +26,7 @@ def test_landscapes_of_any_number_of_models_are_drawn(count: int, flat: bool) ->
 @pytest.mark.parametrize("flat", [False, True])
 def test_a_loss_that_overflows_does_not_spoil_the_others(flat: bool) -> None:
     broken = ((math.inf, 0.2, math.nan), *BOWL[1:])
-    surfaces = Surfaces("bowl", "Bowls", (Surface("fine", STEPS, BOWL), Surface("broken", STEPS, broken)), flat)
+    surfaces = Surfaces("bowl", "Bowls", {"fine": Landscape(STEPS, BOWL), "broken": Landscape(STEPS, broken)}, flat)
     assert surfaces.png().startswith(PNG)
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from sfumato.report.curves import Curve, Plot
 from sfumato.reproduce.run import as_markdown, run_table
-from sfumato.reproduce.table import Cell, Done, Row, Table, groups, spread
+from sfumato.reproduce.show import spread
+from sfumato.reproduce.table import Cell, Done, Row, Table, Work
 
 CALLS: list[tuple[Any, int]] = []
 KILLED = [False]
@@ -42,7 +43,11 @@ def _found(done: Sequence[Done]) -> list[str]:
 def table() -> Table:
     CALLS.clear()
     KILLED[0] = False
-    cells = [Cell(f"value {value}", {"value": value}, seed, doubled) for value in (1, 2) for seed in range(2)]
+    cells = [
+        Cell(f"value {value}", {"value": value}, seed, Work("doubled", doubled))
+        for value in (1, 2)
+        for seed in range(2)
+    ]
     return Table("twice", "Twice", "Nobody 2020", "quick", tuple(cells), _row, _plots, findings=_found)
 
 
@@ -81,5 +86,5 @@ def test_a_broken_cell_and_a_changed_setting_are_computed_again(table: Table, tm
 def test_settings_that_differ_within_a_row_are_all_told(table: Table) -> None:
     cells = (replace(table.cells[0], row="both"), replace(table.cells[2], row="both"))
     done = [Done(cell, {"doubled": 0}, 0.0) for cell in cells]
-    text = as_markdown(replace(table, cells=cells), [table.row(group) for group in groups(done)], done, [])
+    text = as_markdown(replace(table, cells=cells), done)
     assert "both: value 1 or 2" in text

@@ -21,7 +21,7 @@ from sfumato.reproduce.dp_fed_ls.table_2 import columns
 from sfumato.reproduce.dp_fedsam.common import METHODS, PUBLISHED, order
 from sfumato.reproduce.landscape import direction, landscape
 from sfumato.reproduce.run import run_table
-from sfumato.reproduce.table import SCALES, Cell, Done
+from sfumato.reproduce.table import SCALES, Cell, Done, Work
 from tests.helpers import linear
 
 OURS = [name for name in TABLES if name.startswith(("dp-fed-ls", "dp-fedsam"))]
@@ -102,7 +102,7 @@ def test_the_order_knows_what_is_within_the_spread() -> None:
     done = []
     for method, found in values.items():
         for seed, accuracy in enumerate(found):
-            cell = Cell(method, {}, seed, lambda settings, seed: {}, {"method": method})
+            cell = Cell(method, {}, seed, Work("nothing", lambda settings, seed: {}), {"method": method})
             done.append(Done(cell, {"accuracy": accuracy}, 0.0))
     assert order(done) == "good 91.0 ± 1.41 ~ fair 90.0 ± 1.41 > bad 10.0 ± 0"
 

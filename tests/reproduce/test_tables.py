@@ -14,10 +14,12 @@ import torch
 from sfumato.cli import run
 from sfumato.errors import BadValue
 from sfumato.report.curves import Curve, Plot
-from sfumato.reproduce import TABLES, find
+from sfumato.reproduce import TABLES, client_level, find
+from sfumato.reproduce.dp_fed_ls.table_2 import columns
 from sfumato.reproduce.prifedsync import common as prifedsync
 from sfumato.reproduce.run import aligned, run_table
-from sfumato.reproduce.table import SCALES, Cell, Done, Row, Table, spread
+from sfumato.reproduce.show import spread
+from sfumato.reproduce.table import SCALES, Cell, Done, Row, Table, Work
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -38,6 +40,9 @@ def squares(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
     return {"area": settings["side"] ** 2 + seed}
 
 
+SQUARES = Work("squares", squares)
+
+
 def row(done: Sequence[Done]) -> Row:
     areas = [one.result["area"] for one in done]
     return {"side": str(done[0].cell.settings["side"]), "paper": str(done[0].cell.paper["area"]), "ours": spread(areas)}
@@ -50,7 +55,7 @@ def plots(done: Sequence[Done]) -> list[Plot]:
 
 
 def table(*sides: int) -> Table:
-    cells = [Cell(f"side {s}", {"side": s}, seed, squares, {"area": s * s}) for s in sides for seed in range(2)]
+    cells = [Cell(f"side {s}", {"side": s}, seed, SQUARES, {"area": s * s}) for s in sides for seed in range(2)]
     return Table("squares", "Squares", "Euclid", "default", tuple(cells), row, plots, "Small ones only.", ("A note.",))
 
 
@@ -85,13 +90,31 @@ def test_tables_that_lie_beside_each_other_share_their_cells(tmp_path: Path) -> 
     assert len(list((tmp_path / "two" / "cells").iterdir())) == 4
 
 
-def test_another_setting_seed_or_function_is_another_cell() -> None:
+def test_another_setting_seed_or_work_is_another_cell() -> None:
     cell = table(2).cells[0]
     others = [
-        replace(cell, settings={"side": 5}), replace(cell, seed=7), replace(cell, compute=prifedsync.train),
+        replace(cell, settings={"side": 5}), replace(cell, seed=7), replace(cell, work=prifedsync.TRAIN),
     ]  # fmt: skip
     assert len({cell.name, *(other.name for other in others)}) == 4
     assert replace(cell, paper={"area": 0}).name == cell.name
+
+
+def test_a_function_that_moves_keeps_its_cells() -> None:
+    cell, moved = table(2).cells[0], Work("squares", lambda settings, seed: squares(settings, seed))
+    assert replace(cell, work=moved).name == cell.name
+    # the names under which results were stored; with another one they would all be computed again
+    used = {cell.work for name in TABLES for cell in find(name).make("quick").cells}
+    assert {work.name.removeprefix("sfumato.reproduce."): work.function for work in used} == {
+        "prifedsync.train": prifedsync.train,
+        "client_level.train": client_level.train,
+        "dp_fed_ls_table_2.columns": columns,
+    }
+
+
+def test_a_stored_cell_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sfumato.reproduce.table.__version__", "0.1.0")
+    assert find("dp-fed-ls-table-2").make("default").cells[0].name == "uniform-z-1-5-seed-0-471602dcc94d"
+    assert find("prifedsync-table-1").make("default").cells[0].name == "p-1-sigma-1-seed-0-2a88e825473c"
 
 
 def test_a_broken_file_is_computed_again(tmp_path: Path) -> None:

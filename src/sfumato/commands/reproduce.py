@@ -41,7 +41,6 @@ def reproduce(
     entry = find(name)
 
     from sfumato.reproduce.run import as_markdown, run_table
-    from sfumato.reproduce.table import groups
 
     scale = "full" if full else "quick" if quick else "default"
     table = entry.make(scale)
@@ -50,5 +49,5 @@ def reproduce(
         typer.echo(f"{scale}: {table.scaled}", err=True)
     jobs = jobs or (1 if quick else os.cpu_count() or 1)
     done = run_table(table, folder, lambda line: typer.echo(line, err=True), jobs)
-    typer.echo(as_markdown(table, [table.row(group) for group in groups(done)], done, []))
+    typer.echo(as_markdown(table, done))
     typer.echo(f"written to {folder}: table.md, table.json and pictures")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,12 +17,18 @@ _COLORS = "cividis"
 
 
 @dataclass(frozen=True)
-class Surface:
-    """A model's losses [steps, steps] around it."""
+class Landscape:
+    """Losses [steps, steps] around a model, which is in the middle."""
 
-    title: str
-    steps: tuple[float, ...]
-    losses: tuple[tuple[float, ...], ...]
+    steps: Sequence[float]
+    losses: Sequence[Sequence[float]]
+
+    @property
+    def sharpness(self) -> float:
+        """How much the loss rises, at the median, on the edge of the square."""
+        values = np.array(self.losses)
+        edge = np.concatenate([values[0], values[-1], values[1:-1, 0], values[1:-1, -1]])
+        return float(np.median(edge) - values[len(values) // 2, len(values) // 2])
 
 
 @dataclass(frozen=True)
@@ -31,7 +37,7 @@ class Surfaces:
 
     name: str
     title: str
-    surfaces: tuple[Surface, ...]
+    surfaces: Mapping[str, Landscape]  # by the model's name
     flat: bool = False
 
     def png(self) -> bytes:
@@ -39,7 +45,7 @@ class Surfaces:
         return drawn(self.name, self.title, self._contours if self.flat else self._hills)
 
     def _scale(self) -> tuple[float, float]:
-        values = np.concatenate([np.ravel(surface.losses) for surface in self.surfaces])
+        values = np.concatenate([np.ravel(surface.losses) for surface in self.surfaces.values()])
         values = values[np.isfinite(values)]
         low, high = float(values.min()), float(np.quantile(values, 0.98))
         return low, max(high, low + 1e-6)
@@ -57,13 +63,13 @@ class Surfaces:
         rows, columns = self._grid()
         figure = Figure(figsize=(3.2 * columns + 0.7, 3.4 * rows))
         figure.set_layout_engine("constrained", w_pad=0.12)
-        for number, surface in enumerate(self.surfaces):
+        for number, (title, surface) in enumerate(self.surfaces.items()):
             axis = figure.add_subplot(rows, columns, number + 1)
             losses = np.clip(np.array(surface.losses).T, low, high)
             lines = axis.contour(surface.steps, surface.steps, losses, levels=levels, cmap=_COLORS, linewidths=1.3)
             axis.clabel(lines, levels[1::3], fmt="%.1f", fontsize=8)
             axis.plot(0, 0, marker="+", markersize=9, color=INK)
-            axis.set_title(surface.title, fontsize=11, color=INK)
+            axis.set_title(title, fontsize=11, color=INK)
             axis.set_aspect("equal")
             axis.set_xticks(ends := np.linspace(surface.steps[0], surface.steps[-1], 5))
             axis.set_yticks(ends)
@@ -81,7 +87,7 @@ class Surfaces:
         rows, columns = self._grid()
         figure = Figure(figsize=(4.4 * columns, 3.7 * rows))
         figure.set_layout_engine("constrained", rect=(0.0, 0.02, 0.94, 0.97))  # by itself it forgets the third axis
-        for number, surface in enumerate(self.surfaces):
+        for number, (title, surface) in enumerate(self.surfaces.items()):
             axis = figure.add_subplot(rows, columns, number + 1, projection="3d")
             first, second = np.meshgrid(surface.steps, surface.steps, indexing="ij")
             losses = np.clip(np.array(surface.losses), low, high)
@@ -90,7 +96,7 @@ class Surfaces:
             axis.set_xticks(ends := np.linspace(surface.steps[0], surface.steps[-1], 5))
             axis.set_yticks(ends)
             axis.set_zlim(low, high)
-            axis.set_title(surface.title, fontsize=11, color=INK)
+            axis.set_title(title, fontsize=11, color=INK)
             axis.set_zlabel("Loss")
             axis.tick_params(labelsize=8, pad=1)
             axis.view_init(elev=28, azim=-58)

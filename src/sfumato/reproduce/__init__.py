@@ -14,73 +14,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """A table's name, the module that makes it, and one line about it."""
+    """A table's name, which is that of its folder and file here, and one line about it."""
 
     name: str
-    home: str
     summary: str
 
     def make(self, scale: str) -> Table:
         """The table, at one of the scales."""
-        table: Table = import_module(self.home).table(scale)
+        home = self.name.replace("-table-", ".table-").replace("-figure-", ".figure-").replace("-", "_")
+        table: Table = import_module(f"sfumato.reproduce.{home}").table(scale)
         return table
 
 
-TABLES = {
-    entry.name: entry
-    for entry in (
-        Entry(
-            "prifedsync-table-1",
-            "sfumato.reproduce.prifedsync.table_1",
-            "Rounds and mu at 90 % average personal accuracy, non-iid MNIST",
-        ),
-        Entry(
-            "prifedsync-figure-4-1",
-            "sfumato.reproduce.prifedsync.figure_4_1",
-            "Personal models against the global one, non-iid MNIST",
-        ),
-        Entry(
-            "prifedsync-table-2",
-            "sfumato.reproduce.prifedsync.table_2",
-            "Batches of 8 against 16: privacy and computation (with Figure 4.2)",
-        ),
-        Entry(
-            "prifedsync-table-3",
-            "sfumato.reproduce.prifedsync.table_3",
-            "Rounds and mu at 52 % average personal accuracy, CIFAR-10",
-        ),
-        Entry(
-            "dp-fed-ls-table-1",
-            "sfumato.reproduce.dp_fed_ls.table_1",
-            "MNIST with the paper's noise, and with the noise that is proven enough (with Figure 2)",
-        ),
-        Entry("dp-fed-ls-table-2", "sfumato.reproduce.dp_fed_ls.table_2", "The privacy columns; no training"),
-        Entry(
-            "dp-fed-ls-table-3",
-            "sfumato.reproduce.dp_fed_ls.table_3",
-            "An LSTM on Shakespeare, and its privacy columns (with Figure 5)",
-        ),
-        Entry(
-            "dp-fed-ls-figure-4",
-            "sfumato.reproduce.dp_fed_ls.figure_4",
-            "Smoothing under much noise and high learning rates, Shakespeare",
-        ),
-        Entry(
-            "dp-fedsam-table-1",
-            "sfumato.reproduce.dp_fedsam.table_1",
-            "Seven algorithms at one epsilon, EMNIST Letters, three splits",
-        ),
-        Entry("dp-fedsam-table-2", "sfumato.reproduce.dp_fedsam.table_2", "The same at epsilon 4 to 10"),
-        Entry("dp-fedsam-table-3", "sfumato.reproduce.dp_fedsam.table_3", "How many coordinates are kept"),
-        Entry("dp-fedsam-table-4", "sfumato.reproduce.dp_fedsam.table_4", "What sharpness-aware steps change"),
-        Entry(
-            "dp-fedsam-figure-3",
-            "sfumato.reproduce.dp_fedsam.figure_3",
-            "Loss landscapes, norms before the clip, equation 18 (with Figures 1 and 4)",
-        ),
-        Entry("dp-fedsam-figure-5", "sfumato.reproduce.dp_fedsam.figure_5", "Sweeps of radius and local epochs"),
-    )
+_SUMMARIES = {
+    "prifedsync-table-1": "Rounds and mu at 90 % average personal accuracy, non-iid MNIST",
+    "prifedsync-figure-4-1": "Personal models against the global one, non-iid MNIST",
+    "prifedsync-table-2": "Batches of 8 against 16: privacy and computation (with Figure 4.2)",
+    "prifedsync-table-3": "Rounds and mu at 52 % average personal accuracy, CIFAR-10",
+    "dp-fed-ls-table-1": "MNIST with the paper's noise, and with the noise that is proven enough (with Figure 2)",
+    "dp-fed-ls-table-2": "The privacy columns; no training",
+    "dp-fed-ls-table-3": "An LSTM on Shakespeare, and its privacy columns (with Figure 5)",
+    "dp-fed-ls-figure-4": "Smoothing under much noise and high learning rates, Shakespeare",
+    "dp-fedsam-table-1": "Seven algorithms at one epsilon, EMNIST Letters, three splits",
+    "dp-fedsam-table-2": "The same at epsilon 4 to 10",
+    "dp-fedsam-table-3": "How many coordinates are kept",
+    "dp-fedsam-table-4": "What sharpness-aware steps change",
+    "dp-fedsam-figure-3": "Loss landscapes, norms before the clip, equation 18 (with Figures 1 and 4)",
+    "dp-fedsam-figure-5": "Sweeps of radius and local epochs",
 }
+TABLES = {name: Entry(name, summary) for name, summary in _SUMMARIES.items()}
 
 
 def find(name: str) -> Entry:

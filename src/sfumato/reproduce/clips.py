@@ -19,23 +19,16 @@ def clip_statistics(rounds: Sequence[Sequence[float]], clip: float) -> dict[str,
     >>> clip_statistics([[1.0, 4.0]], clip=2.0)["mean"]
     [0.75]
     """
-    mean, spread, norm = [], [], []
-    for norms in rounds:
-        if len(norms) == 0:
-            continue
-        left = np.minimum(1.0, clip / np.maximum(np.asarray(norms, dtype=np.float64), 1e-300))
-        mean.append(float(left.mean()))
-        spread.append(float(np.abs(left - left.mean()).mean()))
-        norm.append(float(np.mean(norms)))
-    every = np.concatenate([np.asarray(norms, dtype=np.float64) for norms in rounds])
+    drawn = [np.asarray(norms, dtype=np.float64) for norms in rounds if len(norms)]
+    left = [np.minimum(1.0, clip / np.maximum(norms, 1e-300)) for norms in drawn]
+    every = np.concatenate([np.zeros(0), *drawn])
     counts, edges = np.histogram(every, bins=max(1, min(_BINS, len(every) // 10)))
-    clipped = float((every > clip).mean()) if len(every) else 0.0
     return {
         "clip": clip,
-        "mean": mean,
-        "spread": spread,
-        "norm": norm,
-        "clipped": clipped,
+        "mean": [float(share.mean()) for share in left],
+        "spread": [float(np.abs(share - share.mean()).mean()) for share in left],
+        "norm": [float(norms.mean()) for norms in drawn],
+        "clipped": float((every > clip).mean()) if len(every) else 0.0,
         "counts": counts.tolist(),
         "edges": edges.tolist(),
     }

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,25 +11,7 @@ from torch import nn
 from sfumato.data.population import Records
 from sfumato.key import Key
 from sfumato.objective import Objective, evaluate
-
-
-@dataclass(frozen=True)
-class Landscape:
-    """Losses on a square of steps along both directions; the model is in the middle."""
-
-    steps: tuple[float, ...]
-    losses: tuple[tuple[float, ...], ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """As it is stored."""
-        return asdict(self)
-
-    @property
-    def sharpness(self) -> float:
-        """How much the loss rises, at the median, on the edge of the square."""
-        values = np.array(self.losses)
-        edge = np.concatenate([values[0], values[-1], values[1:-1, 0], values[1:-1, -1]])
-        return float(np.median(edge) - values[len(values) // 2, len(values) // 2])
+from sfumato.report.studies import Landscape
 
 
 def direction(module: nn.Module, key: Key) -> dict[str, torch.Tensor]:

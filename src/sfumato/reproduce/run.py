@@ -80,11 +80,10 @@ def _compute(cell: Cell, path: Path) -> Done:
     if (known := _read(path, cell)) is not None:  # another process that works on this table was faster
         return known
     started = time.perf_counter()
-    result = cell.compute(cell.settings, cell.seed)
-    seconds = time.perf_counter() - started
-    kept = {"row": cell.row, "settings": dict(cell.settings), "seed": cell.seed, "seconds": seconds, "result": result}
-    write_atomically(path, json.dumps(kept, indent=1) + "\n")
-    return Done(cell, result, seconds)
+    result = cell.work.function(cell.settings, cell.seed)
+    done = Done(cell, result, time.perf_counter() - started)
+    write_atomically(path, json.dumps(_kept(done), indent=1) + "\n")
+    return done
 
 
 def _known(folder: Path, cell: Cell) -> Done | None:
@@ -110,24 +109,22 @@ def _read(path: Path, cell: Cell) -> Done | None:
 
 def write(table: Table, done: list[Done], folder: Path) -> None:
     """table.md, table.json and the pictures, from the cells that there are."""
-    rows = [table.row(group) for group in groups(done)]
     pictures = {plot.name: png(plot) if isinstance(plot, Plot) else plot.png() for plot in table.plots(done)}
     for name, content in pictures.items():
         write_atomically(folder / f"{name}.png", content)
-    write_atomically(folder / "table.md", as_markdown(table, rows, done, list(pictures)))
-    write_atomically(folder / "table.json", json.dumps(_as_json(table, rows, done), indent=1) + "\n")
+    write_atomically(folder / "table.md", as_markdown(table, done, list(pictures)))
+    write_atomically(folder / "table.json", json.dumps(_as_json(table, done), indent=1) + "\n")
 
 
-def as_markdown(table: Table, rows: list[Row], done: list[Done], pictures: list[str]) -> str:
+def as_markdown(table: Table, done: list[Done], pictures: Sequence[str] = ()) -> str:
     """The table for people."""
     missing = len(table.cells) - len(done)
     seeds = sorted({one.cell.seed for one in done})
     lines = [f"# {table.title}", "", f"{table.paper}.", ""]
-    lines += [f"Scale: {table.scale}. {table.scaled}", ""] if table.scaled else [f"Scale: {table.scale}.", ""]
-    lines += [*aligned(rows), ""]
+    lines += [f"Scale: {table.scale}. {table.scaled}".strip(), "", *aligned(table.rows(done)), ""]
     lines += [f"Not finished: {missing} of {len(table.cells)} cells are missing.", ""] if missing else []
     lines += [f"Seeds: {', '.join(map(str, seeds))}. Time: {duration(sum(one.seconds for one in done))}.", ""]
-    findings = [] if missing else [f"- {finding}" for finding in table.findings(done)]
+    findings = [f"- {finding}" for finding in _findings(table, done)]
     lines += ["Found:", "", *findings, ""] if findings else []
     lines += [f"- {note}" for note in table.notes] + [""]
     lines += ["Settings:", ""]
@@ -141,46 +138,40 @@ def aligned(rows: list[Row]) -> list[str]:
     if not rows:
         return []
     names = list(dict.fromkeys(name for row in rows for name in row))
-    widths = [max(len(name), *(len(row.get(name, "")) for row in rows)) for name in names]
-    lines = ["| " + " | ".join(name.ljust(width) for name, width in zip(names, widths, strict=True)) + " |"]
-    lines.append("|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    for row in rows:
-        cells = (row.get(name, "").ljust(width) for name, width in zip(names, widths, strict=True))
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
+    grid = [names, *([row.get(name, "") for name in names] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
+    padded = ([text.ljust(width) for text, width in zip(line, widths, strict=True)] for line in grid)
+    head, *lines = (f"| {' | '.join(line)} |" for line in padded)
+    return [head, f"|{'|'.join('-' * (width + 2) for width in widths)}|", *lines]
 
 
 def _words(group: list[Done]) -> str:
     """The settings of a row; where its cells differ, all of their values."""
     found: dict[str, list[str]] = {}
-    for one in (one for one in group if one.cell.compute is group[-1].cell.compute):
+    for one in (one for one in group if one.cell.work == group[-1].cell.work):
         for name, value in one.cell.settings.items():
             if value is not None and str(value) not in found.setdefault(name, []):
                 found[name].append(str(value))
     return ", ".join(f"{name} {' or '.join(values)}" for name, values in found.items() if values)
 
 
-def _as_json(table: Table, rows: list[Row], done: list[Done]) -> dict[str, Any]:
+def _findings(table: Table, done: list[Done]) -> list[str]:
+    """What the whole table says, once it is whole."""
+    return list(table.findings(done)) if len(done) == len(table.cells) else []
+
+
+def _as_json(table: Table, done: list[Done]) -> dict[str, Any]:
     return {
         "schema": 1,
-        "name": table.name,
-        "title": table.title,
-        "paper": table.paper,
-        "scale": table.scale,
-        "scaled": table.scaled,
-        "notes": list(table.notes),
-        "findings": [] if len(table.cells) > len(done) else list(table.findings(done)),
+        **{name: getattr(table, name) for name in ("name", "title", "paper", "scale", "scaled", "notes")},
+        "findings": _findings(table, done),
         "missing": len(table.cells) - len(done),
-        "rows": rows,
-        "cells": [
-            {
-                "row": one.cell.row,
-                "settings": dict(one.cell.settings),
-                "seed": one.cell.seed,
-                "paper": dict(one.cell.paper),
-                "seconds": one.seconds,
-                "result": one.result,
-            }
-            for one in done
-        ],
+        "rows": table.rows(done),
+        "cells": [_kept(one, paper=dict(one.cell.paper)) for one in done],
     }
+
+
+def _kept(done: Done, **more: Any) -> dict[str, Any]:
+    """A cell as it is written."""
+    cell = {"row": done.cell.row, "settings": dict(done.cell.settings), "seed": done.cell.seed}
+    return {**cell, **more, "seconds": done.seconds, "result": done.result}

@@ -7,39 +7,70 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
-
-import numpy as np
+from typing import Any, TypeVar
 
 from sfumato.report.curves import Plot
+from sfumato.report.studies import Norms, Surfaces
 from sfumato.version import __version__
 
 QUICK, DEFAULT, FULL = SCALES = ("quick", "default", "full")
-MISSING = "–"
+Settings = Mapping[str, Any]
+Picture = Plot | Surfaces | Norms
+Row = dict[str, str]
+Value = TypeVar("Value")
+
+
+def at(scale: str, quick: Value, default: Value, full: Value) -> Value:
+    """What holds at a scale."""
+    return {QUICK: quick, DEFAULT: default, FULL: full}[scale]
+
+
+def scaled(scale: str, quick: Settings, default: str, full: str = "") -> str:
+    """How a scale differs from the paper's setting; `quick` are the settings of that scale."""
+    words = (
+        f"Quick: {quick['rounds']} rounds of a linear model on scikit-learn's digits with {quick['clients']} clients. "
+        "It shows that everything runs, and says nothing about the paper's numbers."
+    )
+    return at(scale, words, default, full)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What cells compute: `function(settings, seed)` gives plain JSON.
+
+    Stored cells know the function by `name`, which stays as it is wherever the function is moved; another computation
+    needs another name.
+    """
+
+    name: str
+    function: Callable[[Settings, int], dict[str, Any]] = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One run: `compute(settings, seed)` gives its result as plain JSON. Cells of one row differ in their seeds, and in the
-    settings that the row shows in columns.
-    """
+    """One run. Cells of one row differ in their seeds, and in the settings that the row shows in columns."""
 
     row: str
-    settings: Mapping[str, Any]
+    settings: Settings
     seed: int
-    compute: Callable[[Mapping[str, Any], int], dict[str, Any]] = field(repr=False)
-    paper: Mapping[str, Any] = field(default_factory=dict)  # what the paper prints in this row
+    work: Work
+    paper: Settings = field(default_factory=dict)  # what the paper prints in this row, and what the row is known by
 
     @property
     def digest(self) -> str:
-        """The same for the same settings, seed, function and version, whatever table it stands in."""
-        facts = [dict(self.settings), self.seed, f"{self.compute.__module__}.{self.compute.__qualname__}", __version__]
+        """The same for the same settings, seed, work and version, whatever table it stands in."""
+        facts = [dict(self.settings), self.seed, self.work.name, __version__]
         return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=6).hexdigest()
 
     @property
     def name(self) -> str:
         """The name of its file."""
         return f"{re.sub('[^a-z0-9]+', '-', self.row.lower()).strip('-')}-seed-{self.seed}-{self.digest}"
+
+
+def seeded(seeds: int, row: str, settings: Settings, work: Work, paper: Settings | None = None) -> list[Cell]:
+    """The cells of one row that differ in nothing but their seeds."""
+    return [Cell(row, settings, seed, work, paper or {}) for seed in range(seeds)]
 
 
 @dataclass(frozen=True)
@@ -50,23 +81,17 @@ class Done:
     result: dict[str, Any]
     seconds: float
 
-
-Row = dict[str, str]
-
-
-@runtime_checkable
-class Picture(Protocol):
-    """What draws itself: `name` is its file."""
-
     @property
-    def name(self) -> str:
-        """The name of the file, without its ending."""
-
-    def png(self) -> bytes:
-        """The file's content."""
+    def facts(self) -> dict[str, Any]:
+        """The cell's settings, and what the paper says of them."""
+        return {**self.cell.settings, **self.cell.paper}
 
 
-def nothing(done: Sequence[Done]) -> Sequence[str]:
+Group = Sequence[Done]  # what is shown together
+RowOf = Callable[[Group], Row]
+
+
+def nothing(done: Group) -> Sequence[Any]:
     """Nothing to add."""
     return ()
 
@@ -81,30 +106,21 @@ class Table:
     title: str
     paper: str
     scale: str
-    cells: tuple[Cell, ...]
-    row: Callable[[Sequence[Done]], Row] = field(repr=False)
-    plots: Callable[[Sequence[Done]], Sequence[Plot | Picture]] = field(repr=False)
+    cells: Sequence[Cell]
+    row: RowOf = field(repr=False)
+    plots: Callable[[Group], Sequence[Picture]] = field(repr=False)
     scaled: str = ""  # how the setting differs from the paper's
     notes: tuple[str, ...] = ()
-    findings: Callable[[Sequence[Done]], Sequence[str]] = field(default=nothing, repr=False)
+    findings: Callable[[Group], Sequence[str]] = field(default=nothing, repr=False)
+
+    def rows(self, done: Group) -> list[Row]:
+        """The lines of the table, as far as there are cells."""
+        return [self.row(group) for group in groups(done)]
 
 
-def groups(done: Sequence[Done]) -> list[list[Done]]:
+def groups(done: Group) -> list[list[Done]]:
     """The cells of each row, in the order of the table."""
     found: dict[str, list[Done]] = {}
     for one in done:
         found.setdefault(one.cell.row, []).append(one)
     return list(found.values())
-
-
-def spread(values: Sequence[float | None], words: str = "{:.4g}") -> str:
-    """The mean over seeds, and their standard deviation if there are several.
-
-    >>> spread([1.0, 3.0]), spread([2.0]), spread([None, 2.0])
-    ('2 ± 1.41', '2', '–')
-    """
-    known = [value for value in values if value is not None]
-    if len(known) < len(values) or not known:
-        return MISSING
-    mean = words.format(float(np.mean(known)))
-    return mean if len(known) == 1 else f"{mean} ± {float(np.std(known, ddof=1)):.3g}"

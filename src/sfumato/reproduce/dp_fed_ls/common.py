@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from sfumato.report.curves import Plot
-from sfumato.reproduce.client_level import banded
-from sfumato.reproduce.table import Done
+from sfumato.reproduce.show import by_round, having, values
+from sfumato.reproduce.table import Group, at
 
 PAPER = "Liang, Wang, Gu, Osher and Yao 2020, Exploring Private Federated Learning with Laplacian Smoothing (DP-Fed-LS)"
 UNIFORM, POISSON = "uniform", "Poisson"
@@ -24,16 +23,10 @@ SHAKESPEARE: dict[str, Any] = {
 SMALL: dict[str, Any] = {
     "records": 50, "model": "char-lstm:64x1", "batch_size": 10, "rounds": 30, "evaluate_every": 3, "threads": 1,
 }  # fmt: skip
-RATE = 0.2  # of Table 3, as the paper has it
-SMALL_RATE = 0.1
 QUICK: dict[str, Any] = {
     "data": "digits", "split": "iid", "clients": 40, "records": 20, "held_out": 200, "model": "logistic", "rounds": 3,
     "lr": 0.05, "clip": 0.3, "epochs": 1, "batch_size": 10, "evaluate_every": 1, "plan": ["stacked", 10, 1], "threads": 1,
 }  # fmt: skip
-QUICK_WORDS = (
-    "Quick: 3 rounds of a linear model on scikit-learn's digits with 40 clients. It shows that everything runs, and says nothing "
-    "about the paper's numbers."
-)
 NOTES = (
     "The noise's standard deviation is that of the sum of updates, on each coordinate. Uniform sampling is proven for replacing "
     "a client (sensitivity 2 G) and against one client who sees the model, Poisson sampling for adding or removing one (G); "
@@ -47,16 +40,18 @@ def sample_of(sampling: str, rate: float, clients: int) -> str:
     return f"poisson:{rate:g}" if sampling == POISSON else f"fixed:{round(rate * clients)}"
 
 
-def curves(name: str, title: str, done: Sequence[Done], by: str = "strength") -> list[Plot]:
-    """Validation loss and accuracy by round of some cells, as means over seeds with a band: one line for each value of `by`."""
-    values = list(dict.fromkeys(one.cell.settings[by] for one in done))
-    plots = []
-    for place, word in ((1, "loss"), (2, "accuracy")):
-        lines = []
-        for index, value in enumerate(values):
-            chosen = [one for one in done if one.cell.settings[by] == value]
-            lines.append(banded(f"{by} {value:g}", index, chosen, place))
-        if lines:
-            text = f"{title}, validation {word}"
-            plots.append(Plot(f"{name}-{word}", text, "Round", f"Validation {word}", tuple(lines), word == "accuracy"))
-    return plots
+def shakespeare(scale: str, sampling: str, **changed: float) -> dict[str, Any]:
+    """The settings of a run on Shakespeare."""
+    scaled, rate = at(scale, (QUICK, 0.5), (SMALL, 0.1), ({}, 0.2))
+    settings = {**SHAKESPEARE, **scaled, **changed}
+    return {**settings, "sample": sample_of(sampling, rate, settings["clients"])}
+
+
+def curves(name: str, title: str, done: Group) -> list[Plot]:
+    """Validation loss and accuracy by round, as means over seeds with a band: one line for each strength."""
+    lines = {f"strength {value:g}": having(done, strength=value) for value in values(done, "strength")}
+    return [
+        plot
+        for place, word in ((1, "loss"), (2, "accuracy"))
+        for plot in by_round(f"{name}-{word}", f"{title}, validation {word}", f"Validation {word}", lines, place)
+    ]

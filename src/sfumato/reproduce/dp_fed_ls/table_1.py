@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -11,14 +10,14 @@ import numpy as np
 
 from sfumato.account.papers.dp_fed_ls import DpFedLs
 from sfumato.errors import CannotAccount
-from sfumato.guarantee import rounded_up
 from sfumato.report.curves import Plot
-from sfumato.reproduce.client_level import noise_for, train
+from sfumato.reproduce.client_level import TRAIN, noise_for
 from sfumato.reproduce.dp_fed_ls import common
-from sfumato.reproduce.dp_fed_ls.common import POISSON, UNIFORM
-from sfumato.reproduce.table import FULL, MISSING, QUICK, Cell, Done, Row, Table, spread
+from sfumato.reproduce.dp_fed_ls.common import MNIST, POISSON, UNIFORM
+from sfumato.reproduce.show import accuracies, beside, bound, having, values
+from sfumato.reproduce.table import QUICK, Cell, Group, Row, Table, scaled, seeded
 
-EPSILONS, STRENGTHS, SEEDS = (6, 7, 8, 9), (0.0, 1.0, 2.0, 3.0), 3
+EPSILONS, STRENGTHS = (6, 7, 8, 9), (0.0, 1.0, 2.0, 3.0)
 RATE = 0.05
 PAPERS, OURS = "the paper's", "proven"
 # The two rows that can be read in the text at hand, by sampling and strength, for epsilon 6 to 9.
@@ -44,119 +43,94 @@ def paper_noise(sampling: str, epsilon: int) -> float:
 
 
 def _theorem(sampling: str, epsilon: int) -> DpFedLs:
-    delta, rounds, norm = common.MNIST["delta"], common.MNIST["rounds"], common.MNIST["clip"]
-    return DpFedLs(2 if sampling == POISSON else 1, epsilon, delta, RATE, rounds, norm)
+    return DpFedLs(2 if sampling == POISSON else 1, epsilon, MNIST["delta"], RATE, MNIST["rounds"], MNIST["clip"])
 
 
 @lru_cache
 def our_noise(sampling: str, epsilon: int) -> float:
     """The smallest standard deviation that the accountant proves enough."""
-    sample = common.sample_of(sampling, RATE, 1000)
-    norm: float = common.MNIST["clip"]
-    return norm * noise_for(sample, 1000, common.MNIST["rounds"], epsilon, common.MNIST["delta"])
+    sample, norm = common.sample_of(sampling, RATE, 1000), float(MNIST["clip"])
+    return norm * noise_for(sample, 1000, MNIST["rounds"], epsilon, MNIST["delta"])
 
 
 def table(scale: str) -> Table:
     """The table at a scale; the default is the paper's own setting."""
     quick = scale == QUICK
-    cells = []
-    chosen = (EPSILONS[:1], STRENGTHS[:2], 2) if quick else (EPSILONS, STRENGTHS, SEEDS)
-    for source, sampling, epsilon in product((PAPERS, OURS), (UNIFORM, POISSON), chosen[0]):
+    epsilons, strengths, seeds = (EPSILONS[:1], STRENGTHS[:2], 2) if quick else (EPSILONS, STRENGTHS, 3)
+    settings, rate = (MNIST | common.QUICK, 0.5) if quick else (MNIST, RATE)
+    cells: list[Cell] = []
+    for source, sampling, epsilon, strength in product((PAPERS, OURS), (UNIFORM, POISSON), epsilons, strengths):
         noise = (paper_noise if source == PAPERS else our_noise)(sampling, epsilon)
-        for strength, seed in product(chosen[1], range(chosen[2])):
-            settings: dict[str, Any] = {**common.MNIST, **(common.QUICK if quick else {})}
-            settings["sample"] = common.sample_of(sampling, RATE if not quick else 0.5, settings["clients"])
-            settings |= {"noise_multiplier": noise / common.MNIST["clip"], "strength": strength}
-            paper = {"source": source, "sampling": sampling, "epsilon": epsilon}
-            if (sampling, strength) in PRINTED:
-                paper["accuracy"] = PRINTED[sampling, strength][EPSILONS.index(epsilon)]
-            cells.append(Cell(f"{source} noise, {sampling}, epsilon {epsilon}", settings, seed, train, paper))
-    return Table(
-        "dp-fed-ls-table-1",
-        "DP-Fed-LS, Table 1 and Figure 2: logistic regression on MNIST, 1,000 clients of 50",
-        common.PAPER,
-        scale,
-        tuple(cells),
-        _row,
-        _curves,
-        common.QUICK_WORDS if quick else "" if scale == FULL else "The paper's own setting, whole.",
-        _NOTES,
-        _findings,
-    )
+        chosen = {**settings, "sample": common.sample_of(sampling, rate, settings["clients"])}
+        chosen |= {"noise_multiplier": noise / MNIST["clip"], "strength": strength}
+        paper = {"source": source, "sampling": sampling, "epsilon": epsilon}
+        if (sampling, strength) in PRINTED:
+            paper["accuracy"] = PRINTED[sampling, strength][EPSILONS.index(epsilon)]
+        cells += seeded(seeds, f"{source} noise, {sampling}, epsilon {epsilon}", chosen, TRAIN, paper)
+    title = "DP-Fed-LS, Table 1 and Figure 2: logistic regression on MNIST, 1,000 clients of 50"
+    words = scaled(scale, common.QUICK, "The paper's own setting, whole.")
+    return Table("dp-fed-ls-table-1", title, common.PAPER, scale, cells, _row, _curves, words, _NOTES, _findings)
 
 
-def _row(done: Sequence[Done]) -> Row:
+def _row(done: Group) -> Row:
     facts, first = done[0].cell.paper, done[0].result
-    row = {
+    return {
         "noise": facts["source"] if facts["source"] == PAPERS else "proven enough",
         "sampling": facts["sampling"],
         "epsilon": f"{facts['epsilon']}",
         "standard deviation": f"{first['noise']:.4f}",
-        "epsilon, proven": rounded_up(first["epsilon"], 4),
+        "epsilon, proven": bound(first["epsilon"]),
+        **beside(done, "strength"),
+        "seconds a run": f"{np.mean([one.seconds for one in done]):.1f}",
     }
-    for strength in dict.fromkeys(one.cell.settings["strength"] for one in done):
-        cells = [one for one in done if one.cell.settings["strength"] == strength]
-        printed = cells[0].cell.paper.get("accuracy")
-        row[f"strength {strength:g}, paper"] = MISSING if printed is None else f"{printed:.2f}"
-        row[f"strength {strength:g}, ours"] = spread([100 * one.result["accuracy"] for one in cells], "{:.2f}")
-    row["seconds a run"] = f"{np.mean([one.seconds for one in done]):.1f}"
-    return row
 
 
-def _curves(done: Sequence[Done]) -> list[Plot]:
+def _curves(done: Group) -> list[Plot]:
     """Figure 2: epsilon 7 (or what there is), both samplings, with the paper's noise and with ours."""
-    found: list[Plot] = []
-    shown = 7 if any(one.cell.paper["epsilon"] == 7 for one in done) else 6
+    plots: list[Plot] = []
+    shown = 7 if having(done, epsilon=7) else 6
     for source, sampling in product((PAPERS, OURS), (UNIFORM, POISSON)):
-        facts = {"source": source, "sampling": sampling, "epsilon": shown}
-        cells = [one for one in done if facts.items() <= one.cell.paper.items()]
-        if cells:
-            name = f"figure-2-{sampling.lower()}-{'paper' if source == PAPERS else 'proven'}"
-            found += common.curves(name, f"{sampling} sampling, epsilon {shown}, {source} noise", cells)
-    return found
+        name = f"figure-2-{sampling.lower()}-{'paper' if source == PAPERS else 'proven'}"
+        cells = having(done, source=source, sampling=sampling, epsilon=shown)
+        plots += common.curves(name, f"{sampling} sampling, epsilon {shown}, {source} noise", cells)
+    return plots
 
 
-def _findings(done: Sequence[Done]) -> list[str]:
+def _findings(done: Group) -> list[str]:
     found = []
     for sampling in (UNIFORM, POISSON):
         ratios = [our_noise(sampling, epsilon) / paper_noise(sampling, epsilon) for epsilon in EPSILONS]
-        shown = list(dict.fromkeys(one.cell.paper["epsilon"] for one in done))
-        less = [_mean(done, OURS, sampling, e, 0.0) - _mean(done, PAPERS, sampling, e, 0.0) for e in shown]
+        less = _gain(having(done, sampling=sampling, strength=0.0), {"source": PAPERS}, {"source": OURS})
         smooth = {
-            source: [_mean(done, source, sampling, e, 1.0) - _mean(done, source, sampling, e, 0.0) for e in shown]
+            source: _gain(having(done, sampling=sampling, source=source), {"strength": 0.0}, {"strength": 1.0})
             for source in (PAPERS, OURS)
         }
         found.append(
             f"{sampling} sampling: the noise that is proven enough is {min(ratios):.2f} to {max(ratios):.2f} times the paper's at "
-            f"the same epsilon. Without smoothing that is worth {_range(less)} points of accuracy. Smoothing of strength 1 is "
-            f"worth {_range(smooth[PAPERS])} with the paper's noise, and {_range(smooth[OURS])} with the noise that is "
-            "proven enough."
+            f"the same epsilon. Without smoothing that is worth {less} points of accuracy. Smoothing of strength 1 is "
+            f"worth {smooth[PAPERS]} with the paper's noise, and {smooth[OURS]} with the noise that is proven enough."
         )
     for sampling, theorem in ((UNIFORM, 1), (POISSON, 2)):
-        bad = [epsilon for epsilon in EPSILONS if _integer(sampling, epsilon) is None]
-        good = {epsilon: value for epsilon in EPSILONS if (value := _integer(sampling, epsilon)) is not None}
-        words = ", ".join(f"{value:.3f} at epsilon {epsilon}" for epsilon, value in good.items())
-        none = " and ".join(map(str, bad))
-        found.append(
-            f"Theorem {theorem} at integer orders, as its lemma is proved: no noise for epsilon {none}; {words}."
-        )
+        noises = {epsilon: _integer(sampling, epsilon) for epsilon in EPSILONS}
+        none = " and ".join(str(epsilon) for epsilon, noise in noises.items() if noise is None)
+        words = ", ".join(f"{noise:.3f} at epsilon {epsilon}" for epsilon, noise in noises.items() if noise is not None)
+        lemma = f"Theorem {theorem} at integer orders, as its lemma is proved"
+        found.append(f"{lemma}: no noise for epsilon {none}; {words}.")
     return found
 
 
-def _mean(done: Sequence[Done], source: str, sampling: str, epsilon: int, strength: float) -> float:
-    """The mean accuracy over seeds, in percent."""
-    facts = {"source": source, "sampling": sampling, "epsilon": epsilon}
-    cells = [d for d in done if facts.items() <= d.cell.paper.items() and d.cell.settings["strength"] == strength]
-    return float(np.mean([100 * one.result["accuracy"] for one in cells]))
-
-
-def _range(values: Sequence[float]) -> str:
-    """From the smallest to the largest."""
-    low, high = (f"{value:+.1f}" for value in (min(values), max(values)))
+def _gain(done: Group, first: dict[str, Any], second: dict[str, Any]) -> str:
+    """How many points of accuracy the second cells are above the first: from the smallest to the largest over epsilon."""
+    gains = []
+    for epsilon in values(done, "epsilon"):
+        means = [np.mean(accuracies(having(done, epsilon=epsilon, **facts))) for facts in (first, second)]
+        gains.append(means[1] - means[0])
+    low, high = (f"{gain:+.1f}" for gain in (min(gains), max(gains)))
     return low if low == high else f"{low} to {high}"
 
 
 def _integer(sampling: str, epsilon: int) -> float | None:
+    """The noise of the theorem at integer orders, if it gives any."""
     try:
         return _theorem(sampling, epsilon).integer_noise()
     except CannotAccount:

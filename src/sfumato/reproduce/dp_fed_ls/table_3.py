@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import product
-from typing import Any
-
-from sfumato.guarantee import rounded_up
 from sfumato.report.curves import Plot
-from sfumato.reproduce.client_level import train
-from sfumato.reproduce.dp_fed_ls import common
-from sfumato.reproduce.dp_fed_ls.common import POISSON, RATE, SMALL_RATE, UNIFORM
-from sfumato.reproduce.dp_fed_ls.table_2 import columns
-from sfumato.reproduce.table import FULL, MISSING, QUICK, Cell, Done, Row, Table, spread
+from sfumato.reproduce.client_level import TRAIN
+from sfumato.reproduce.dp_fed_ls import common, table_2
+from sfumato.reproduce.dp_fed_ls.common import POISSON, UNIFORM
+from sfumato.reproduce.show import beside, bound, minutes
+from sfumato.reproduce.table import FULL, Cell, Done, Group, Row, Table, at, scaled, seeded
 
 STRENGTHS = (0.0, 0.5, 1.0, 1.5)
 # sampling, noise multiplier: epsilon, then accuracy by strength, where it can be read
@@ -28,70 +23,43 @@ _SCALED = (
     "1.6 only, and one seed. The "
     "epsilons `of this run` are those of the scaled run, the others those of the paper's setting. The paper's setting: --full."
 )
+_NOTES = (
+    "z is the noise over the sensitivity: 2 G for uniform sampling, G for Poisson. `as they count` is the paper's own "
+    "accounting, `proven` the library's, for the paper's setting.",
+    "The paper's row of strength 0 can be read at one place only.",
+    *common.NOTES,
+)
 
 
 def table(scale: str) -> Table:
     """The table at a scale."""
-    full, quick = scale == FULL, scale == QUICK
-    scaled = {} if full else common.QUICK if quick else common.SMALL
-    rate = RATE if full else 0.5 if quick else SMALL_RATE
-    cells = []
+    cells: list[Cell] = []
     for (sampling, ratio), (epsilon, accuracies) in PRINTED.items():
-        if not full and ratio not in (1.0, 1.6):
-            continue
-        privacy = {"clients": 975, "rate": RATE, "rounds": 100, "delta": 975**-1.1, "sampling": sampling}
-        row = f"{sampling}, z {ratio:g}"
-        cells.append(Cell(row, {**privacy, "ratio": ratio, "printed": epsilon}, 0, columns))
-        for strength, seed in product(STRENGTHS, range(3 if full else 1)):
-            settings: dict[str, Any] = {**common.SHAKESPEARE, **scaled, "strength": strength}
-            settings["sample"] = common.sample_of(sampling, rate, settings["clients"])
-            settings["noise_multiplier"] = 2 * ratio if sampling == UNIFORM else ratio
-            paper = {"accuracy": accuracies[STRENGTHS.index(strength)]}
-            cells.append(Cell(row, settings, seed, train, paper))
-    return Table(
-        "dp-fed-ls-table-3",
-        "DP-Fed-LS, Table 3 and Figure 5: an LSTM on Shakespeare, roles as clients",
-        common.PAPER,
-        scale,
-        tuple(cells),
-        _row,
-        _curves,
-        "" if full else common.QUICK_WORDS if quick else _SCALED,
-        (
-            "z is the noise over the sensitivity: 2 G for uniform sampling, G for Poisson. `as they count` is the paper's own "
-            "accounting, `proven` the library's, for the paper's setting.",
-            "The paper's row of strength 0 can be read at one place only.",
-            *common.NOTES,
-        ),
-    )
+        if scale == FULL or ratio in (1.0, 1.6):
+            cells.append(table_2.privacy(sampling, ratio, epsilon, 975, 0.2, 100))
+            for strength, accuracy in zip(STRENGTHS, accuracies, strict=True):
+                settings = common.shakespeare(scale, sampling, strength=strength)
+                settings["noise_multiplier"] = 2 * ratio if sampling == UNIFORM else ratio
+                cells += seeded(at(scale, 1, 1, 3), cells[-1].row, settings, TRAIN, {"accuracy": accuracy})
+    title = "DP-Fed-LS, Table 3 and Figure 5: an LSTM on Shakespeare, roles as clients"
+    words = scaled(scale, common.QUICK, _SCALED)
+    return Table("dp-fed-ls-table-3", title, common.PAPER, scale, cells, _row, _curves, words, _NOTES)
 
 
-def _row(done: Sequence[Done]) -> Row:
-    settings, found = done[0].cell.settings, done[0].result
-    row = {
-        "sampling": settings["sampling"],
-        "z": f"{settings['ratio']:g}",
-        "epsilon, paper": f"{settings['printed']:.2f}",
-        "as they count": f"{found['counted']:.3f}",
-        "proven": rounded_up(found["proven"], 4),
-    }
-    runs = [one for one in done if "strength" in one.cell.settings]
-    if runs:
-        row["of this run"] = rounded_up(runs[0].result["epsilon"], 4)
-    for strength in dict.fromkeys(one.cell.settings["strength"] for one in runs):
-        cells = [one for one in runs if one.cell.settings["strength"] == strength]
-        printed = cells[0].cell.paper["accuracy"]
-        row[f"strength {strength:g}, paper"] = MISSING if printed is None else f"{printed:.2f}"
-        row[f"strength {strength:g}, ours"] = spread([100 * one.result["accuracy"] for one in cells], "{:.2f}")
-    row["minutes"] = f"{sum(one.seconds for one in done) / 60:.1f}"
-    return row
+def _runs(done: Group) -> list[Done]:
+    return [one for one in done if one.cell.work == TRAIN]
 
 
-def _curves(done: Sequence[Done]) -> list[Plot]:
+def _row(done: Group) -> Row:
+    runs = _runs(done)
+    own = {"of this run": bound(runs[0].result["epsilon"]), **beside(runs, "strength")} if runs else {}
+    return {**table_2.row(done), **own, **minutes(done)}
+
+
+def _curves(done: Group) -> list[Plot]:
     """Figure 5: the smallest noise of both samplings."""
-    found: list[Plot] = []
+    plots: list[Plot] = []
     for sampling in (UNIFORM, POISSON):
-        runs = [one for one in done if one.cell.row == f"{sampling}, z 1" and "strength" in one.cell.settings]
-        if runs:
-            found += common.curves(f"figure-5-{sampling.lower()}", f"{sampling} sampling, z 1", runs)
-    return found
+        runs = [one for one in _runs(done) if one.cell.row == f"{sampling}, z 1"]
+        plots += common.curves(f"figure-5-{sampling.lower()}", f"{sampling} sampling, z 1", runs)
+    return plots

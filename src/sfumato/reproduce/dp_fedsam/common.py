@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from sfumato.guarantee import rounded_up
 from sfumato.report.curves import Plot
-from sfumato.reproduce.client_level import banded, noise_for, train
-from sfumato.reproduce.table import FULL, QUICK, Cell, Done, Row, groups, spread
+from sfumato.reproduce.client_level import TRAIN, noise_for
+from sfumato.reproduce.show import accuracies, bound, by_round, having, minutes, spread, values
+from sfumato.reproduce.table import Cell, Group, Row, RowOf, Settings, Table, at, groups, nothing, scaled, seeded
 
 PAPER = (
     "Shi, Wei, Shen et al. 2023, Towards the Flatter Landscape and Better Generalization in Federated Learning under \
@@ -44,15 +45,11 @@ SMALL_WORDS = (
     "1.7 million, rate 0.05 (25 clients a round) in place of 0.1, 60 rounds in place of 200 and, as they are few, a clip of 0.4 in "
     "place of 0.2"
 )
-QUICK_SETTINGS: dict[str, Any] = {
+QUICK: dict[str, Any] = {
     "data": "digits", "split": "iid", "clients": 40, "records": 20, "held_out": 200, "model": "logistic", "rounds": 2,
     "sample": "poisson:0.5", "evaluate_every": 1, "delta": 0.01, "plan": ["stacked", 10, 1],
     "threads": 1,
 }  # fmt: skip
-QUICK_WORDS = (
-    "Quick: 2 rounds of a linear model on scikit-learn's digits with 40 clients. It shows that everything runs, and says nothing "
-    "about the paper's numbers."
-)
 NOTES = (
     "All algorithms get the noise that is proven enough for the same epsilon under Poisson sampling, with the sum divided by the "
     "expected cohort (add or remove a client, against everyone who sees the model). The paper draws cohorts of fixed size and "
@@ -67,67 +64,85 @@ NOTES = (
     "The settings are those released for EMNIST: one local epoch, decay 0.998, weight decay 5e-4, adaptive SAM with radius 0.5. "
     "They were not searched for any algorithm.",
 )
+CIFAR_NOTE = "The paper's values are CIFAR-10's with ResNet-18: compare orders, not numbers."
 
 
 def base(scale: str) -> dict[str, Any]:
     """The settings of a scale, without an algorithm."""
-    return EMNIST | ({} if scale == FULL else QUICK_SETTINGS if scale == QUICK else SMALL)
+    return EMNIST | at(scale, QUICK, SMALL, {})
 
 
-def words(scale: str, more: str = "") -> str:
-    """How a scale differs from the paper's setting."""
+def cells(seeds: int, row: str, settings: Settings, paper: Settings, epsilon: float = EPSILON) -> list[Cell]:
+    """The cells of a row, with the noise that is proven enough for an epsilon; the unproven algorithm gets the same noise."""
+    rule = (settings["sample"], settings["clients"], settings["rounds"], epsilon, settings["delta"])
+    return seeded(seeds, row, {**settings, "noise_multiplier": noise_for(*rule)}, TRAIN, paper)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Cells to compare, by the facts that they share: their order in words, what else they say, and a picture if it has a name."""
+
+    words: str
+    facts: Settings
+    picture: str = ""
+    title: str = ""
+    more: Callable[[Group], Sequence[str]] = nothing
+
+    def plots(self, done: Group) -> list[Plot]:
+        """Test accuracy by round: a line with a band for each row."""
+        lines = {group[0].cell.paper["method"]: group for group in groups(having(done, **self.facts))}
+        return by_round(self.picture, self.title, "Test accuracy", lines) if self.picture else []
+
+    def findings(self, done: Group) -> list[str]:
+        """The order, then what else is to be said."""
+        chosen = having(done, **self.facts)
+        return [f"{self.words}: {order(chosen)}.", *self.more(chosen)] if chosen else []
+
+
+def table(
+    name: str,
+    title: str,
+    scale: str,
+    cells: list[Cell],
+    row: RowOf,
+    panels: Sequence[Panel],
+    *notes: str,
+    more: str = "",
+) -> Table:
+    """A table of this paper that compares what is in its panels; `more` is what else differs at the default scale."""
+
+    def plots(done: Group) -> list[Plot]:
+        return [plot for panel in panels for plot in panel.plots(done)]
+
+    def findings(done: Group) -> list[str]:
+        return [line for panel in panels for line in panel.findings(done)]
+
     full = "EMNIST Letters as it is at hand: 62,400 letters in place of the paper's 88,800."
-    return (
-        full
-        if scale == FULL
-        else QUICK_WORDS
-        if scale == QUICK
-        else f"{SMALL_WORDS}{more}. The paper's setting: --full."
-    )
+    words = scaled(scale, QUICK, f"{SMALL_WORDS}{more}. The paper's setting: --full.", full)
+    return Table(name, title, PAPER, scale, cells, row, plots, words, (*notes, *NOTES), findings)
 
 
-def cell(
-    row: str, settings: Mapping[str, Any], epsilon: float, seed: int, paper: Mapping[str, Any] | None = None
-) -> Cell:
-    """A cell with the noise that is proven enough for an epsilon; the unproven one gets the same noise."""
-    facts = (settings["sample"], settings["clients"], settings["rounds"], epsilon, settings["delta"])
-    return Cell(row, {**settings, "noise_multiplier": noise_for(*facts)}, seed, train, paper or {})
-
-
-def measured(done: Sequence[Done]) -> Row:
-    """Training and test accuracy with their gap, and the time."""
-    test, known = ([100 * one.result[name] for one in done] for name in ("accuracy", "train_accuracy"))
+def measured(done: Group) -> Row:
+    """Training and test accuracy with their gap, what is proven, and the time."""
+    test, known = accuracies(done), accuracies(done, "train_accuracy")
     gap = [a - b for a, b in zip(known, test, strict=True)]
+    epsilon = done[0].result["epsilon"]
     return {
         "train, ours": spread(known, "{:.2f}"),
         "test, ours": spread(test, "{:.2f}"),
         "gap, ours": spread(gap, "{:.2f}"),
-        "epsilon": epsilon_of(done),
-        "minutes": f"{sum(one.seconds for one in done) / 60:.1f}",
+        "epsilon": "unproven" if epsilon is None else bound(epsilon),
+        **minutes(done),
     }
 
 
-def epsilon_of(done: Sequence[Done]) -> str:
-    """What is proven."""
-    found = done[0].result["epsilon"]
-    return "unproven" if found is None else rounded_up(found, 4)
-
-
-def order(done: Iterable[Done], label: str = "method") -> str:
+def order(done: Group) -> str:
     """Methods from best to worst by mean test accuracy; `~` where the next is within one standard deviation."""
-    found: dict[str, list[float]] = {}
-    for one in done:
-        found.setdefault(str(one.cell.paper[label]), []).append(100 * one.result["accuracy"])
-    ranked = sorted(found, key=lambda name: -float(np.mean(found[name])))
+    found = {method: accuracies(having(done, method=method)) for method in values(done, "method")}
+    ranked = sorted(found, key=lambda method: -float(np.mean(found[method])))
     said = f"{ranked[0]} {spread(found[ranked[0]], '{:.1f}')}"
-    for above, name in pairwise(ranked):
-        loose = max((float(np.std(found[n], ddof=1)) for n in (above, name) if len(found[n]) > 1), default=0.0)
-        apart = float(np.mean(found[above]) - np.mean(found[name]))
-        said += f" {'~' if apart <= loose else '>'} {name} {spread(found[name], '{:.1f}')}"
+    for above, method in pairwise(ranked):
+        loose = max((float(np.std(found[n], ddof=1)) for n in (above, method) if len(found[n]) > 1), default=0.0)
+        apart = float(np.mean(found[above]) - np.mean(found[method]))
+        said += f" {'~' if apart <= loose else '>'} {method} {spread(found[method], '{:.1f}')}"
     return said
-
-
-def curves(name: str, title: str, done: Sequence[Done]) -> list[Plot]:
-    """Test accuracy by round: a line with a band for each row."""
-    lines = [banded(group[0].cell.paper["method"], index, group, 2) for index, group in enumerate(groups(done))]
-    return [Plot(name, title, "Round", "Test accuracy", tuple(lines), percent=True)] if lines else []

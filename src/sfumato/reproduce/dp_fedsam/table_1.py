@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import product
 
-from sfumato.report.curves import Plot
 from sfumato.reproduce.dp_fedsam import common
-from sfumato.reproduce.table import QUICK, Cell, Done, Row, Table
+from sfumato.reproduce.table import QUICK, Cell, Group, Row, Table, at
 
 SPLITS = {"Dirichlet 0.3": "dirichlet:0.3", "Dirichlet 0.6": "dirichlet:0.6", "iid": "iid"}
 # method: train and test accuracy with their spread for each split
@@ -24,61 +22,38 @@ PRINTED = {
 
 def table(scale: str) -> Table:
     """The table at a scale."""
-    quick, settings = scale == QUICK, common.base(scale)
     cells: list[Cell] = []
-    for split, method in product(list(SPLITS)[-1:] if quick else SPLITS, common.METHODS):
-        printed = PRINTED[method.removesuffix(", as published")][list(SPLITS).index(split)]
-        paper = {"method": method, "split": split, "printed": list(printed)}
-        chosen = {**settings, **common.METHODS[method], "split": SPLITS[split]}
-        for seed in range(2 if quick else 3):
-            cells.append(common.cell(f"{split}, {method}", chosen, common.EPSILON, seed, paper))
-    return Table(
-        "dp-fedsam-table-1",
-        f"DP-FedSAM, Table 1: EMNIST Letters at epsilon {common.EPSILON:g}, delta 1/500",
-        common.PAPER,
-        scale,
-        tuple(cells),
-        _row,
-        _curves,
-        common.words(scale),
-        common.NOTES,
-        _findings,
-    )
+    for (number, split), method in product(enumerate(SPLITS), common.METHODS):
+        if scale != QUICK or split == "iid":
+            printed = list(PRINTED[method.removesuffix(", as published")][number])
+            settings = {**common.base(scale), **common.METHODS[method], "split": SPLITS[split]}
+            paper = {"method": method, "split": split, "printed": printed}
+            cells += common.cells(at(scale, 2, 3, 3), f"{split}, {method}", settings, paper)
+    title = f"DP-FedSAM, Table 1: EMNIST Letters at epsilon {common.EPSILON:g}, delta 1/500"
+    panels = [_panel(number, split) for number, split in enumerate(SPLITS)]
+    return common.table("dp-fedsam-table-1", title, scale, cells, _row, panels)
 
 
-def _row(done: Sequence[Done]) -> Row:
-    facts = done[0].cell.paper
-    train, test, off = facts["printed"]
-    own = common.measured(done)
+def _panel(number: int, split: str) -> common.Panel:
+    """One split: our order and the paper's."""
+    tests = {method: values[number][1] for method, values in PRINTED.items()}
+    order = " > ".join(f"{method} {tests[method]:.1f}" for method in sorted(tests, key=lambda method: -tests[method]))
+    name = f"accuracy-{split.lower()}".replace(" ", "-").replace(".", "-")
+    title, more = f"Test accuracy by round, {split}", lambda done: [f"{split}, the paper's: {order}."]
+    return common.Panel(f"{split}, our order", {"split": split}, name, title, more)
+
+
+def theirs(train: float, test: float, off: float) -> Row:
+    """The paper's accuracies and their gap."""
     return {
-        "split": facts["split"],
-        "algorithm": facts["method"],
         "train, paper": f"{train:.2f}",
-        "train, ours": own.pop("train, ours"),
         "test, paper": f"{test:.2f} ± {off:.2g}",
-        "test, ours": own.pop("test, ours"),
         "gap, paper": f"{train - test:.2f}",
-        **own,
     }
 
 
-def _of(done: Sequence[Done]) -> dict[str, list[Done]]:
-    return {split: found for split in SPLITS if (found := [d for d in done if d.cell.paper["split"] == split])}
-
-
-def _curves(done: Sequence[Done]) -> list[Plot]:
-    plots: list[Plot] = []
-    for split, cells in _of(done).items():
-        name = f"accuracy-{split.lower()}".replace(" ", "-").replace(".", "-")
-        plots += common.curves(name, f"Test accuracy by round, {split}", cells)
-    return plots
-
-
-def _findings(done: Sequence[Done]) -> list[str]:
-    found = []
-    for split, cells in _of(done).items():
-        number = list(SPLITS).index(split)
-        paper = sorted(PRINTED, key=lambda method: -PRINTED[method][number][1])
-        found.append(f"{split}, our order: {common.order(cells)}.")
-        found.append(f"{split}, the paper's: {' > '.join(f'{m} {PRINTED[m][number][1]:.1f}' for m in paper)}.")
-    return found
+def _row(done: Group) -> Row:
+    paper = done[0].cell.paper
+    both = {**theirs(*paper["printed"]), **common.measured(done)}
+    pairs = [f"{what}, {whose}" for what in ("train", "test", "gap") for whose in ("paper", "ours")]
+    return {"split": paper["split"], "algorithm": paper["method"], **{name: both[name] for name in pairs}, **both}

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
-from itertools import product
-
 from sfumato.reproduce.dp_fedsam import common
-from sfumato.reproduce.table import FULL, QUICK, Cell, Done, Row, Table, spread
+from sfumato.reproduce.show import beside, minutes
+from sfumato.reproduce.table import Cell, Group, Row, Table, at
 
 EPSILONS = (4.0, 6.0, 8.0, 10.0)
 # CIFAR-10 with ResNet-18, test accuracy by epsilon
@@ -24,40 +21,20 @@ PRINTED = {
 
 def table(scale: str) -> Table:
     """The table at a scale."""
-    settings = common.base(scale)
+    shown, seeds = at(scale, 2, 4, 4), at(scale, 2, 2, 3)
     cells: list[Cell] = []
-    for method, epsilon in product(PRINTED, EPSILONS[:2] if scale == QUICK else EPSILONS):
-        paper = {"method": method, "epsilon": epsilon, "accuracy": PRINTED[method][EPSILONS.index(epsilon)]}
-        for seed in range(3 if scale == FULL else 2):
-            cells.append(common.cell(method, {**settings, **common.METHODS[method]}, epsilon, seed, paper))
-    return Table(
-        "dp-fedsam-table-2",
-        "DP-FedSAM, Table 2: epsilon 4 to 10, Dirichlet 0.6",
-        common.PAPER,
-        scale,
-        tuple(cells),
-        _row,
-        lambda done: common.curves("accuracy-epsilon-8", "Test accuracy by round, epsilon 8", _at(done, 8.0)),
-        common.words(scale, ", and 2 seeds in place of 3"),
-        ("The paper's values are CIFAR-10's with ResNet-18: compare orders, not numbers.", *common.NOTES),
-        _findings,
-    )
+    for method, accuracies in PRINTED.items():
+        for epsilon, accuracy in list(zip(EPSILONS, accuracies, strict=True))[:shown]:
+            paper = {"method": method, "epsilon": epsilon, "accuracy": accuracy}
+            cells += common.cells(seeds, method, common.base(scale) | common.METHODS[method], paper, epsilon)
+    pictures = {8.0: ("accuracy-epsilon-8", "Test accuracy by round, epsilon 8")}
+    panels = [
+        common.Panel(f"Epsilon {epsilon:g}, our order", {"epsilon": epsilon}, *pictures.get(epsilon, ()))
+        for epsilon in EPSILONS
+    ]
+    title, more = "DP-FedSAM, Table 2: epsilon 4 to 10, Dirichlet 0.6", ", and 2 seeds in place of 3"
+    return common.table("dp-fedsam-table-2", title, scale, cells, _row, panels, common.CIFAR_NOTE, more=more)
 
 
-def _at(done: Sequence[Done], epsilon: float) -> list[Done]:
-    return [one for one in done if one.cell.paper["epsilon"] == epsilon]
-
-
-def _row(done: Sequence[Done]) -> Row:
-    row = {"algorithm": done[0].cell.paper["method"]}
-    for epsilon in dict.fromkeys(one.cell.paper["epsilon"] for one in done):
-        cells = _at(done, epsilon)
-        row[f"epsilon {epsilon:g}, paper (CIFAR-10)"] = f"{cells[0].cell.paper['accuracy']:.2f}"
-        row[f"epsilon {epsilon:g}, ours"] = spread([100 * one.result["accuracy"] for one in cells], "{:.2f}")
-    return {**row, "minutes": f"{sum(one.seconds for one in done) / 60:.1f}"}
-
-
-def _findings(done: Sequence[Done]) -> list[str]:
-    ordered = partial(common.order, label="method")
-    epsilons = dict.fromkeys(one.cell.paper["epsilon"] for one in done)
-    return [f"Epsilon {epsilon:g}, our order: {ordered(_at(done, epsilon))}." for epsilon in epsilons]
+def _row(done: Group) -> Row:
+    return {"algorithm": done[0].cell.row, **beside(done, "epsilon", "paper (CIFAR-10)"), **minutes(done)}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import product
 
 from sfumato.reproduce.dp_fedsam import common
-from sfumato.reproduce.table import QUICK, Cell, Done, Row, Table
+from sfumato.reproduce.table import QUICK, Cell, Group, Row, Table
 
 # keep: training and test accuracy on CIFAR-10 with ResNet-18
 PRINTED = {
@@ -17,39 +16,28 @@ MASKS = {"dense": "sound", "published": "as published"}
 
 def table(scale: str) -> Table:
     """The table at a scale."""
-    settings = common.base(scale)
+    kept, seeds = ((1.0, 0.4), 2) if scale == QUICK else (PRINTED, 3)
+    settings = common.base(scale) | common.METHODS["DP-FedSAM-top_k"]
     cells: list[Cell] = []
-    for mask, keep in product(MASKS, (1.0, 0.4) if scale == QUICK else PRINTED):
-        chosen = {**settings, **common.METHODS["DP-FedSAM-top_k"], "mask": mask, "keep": keep}
-        name = f"{MASKS[mask]}, keep {keep:g}"
-        paper = {"method": name, "keep": keep, "mask": mask}
-        for seed in range(2 if scale == QUICK else 3):
-            cells.append(common.cell(name, chosen, common.EPSILON, seed, paper))
-    return Table(
-        "dp-fedsam-table-3",
-        f"DP-FedSAM-top_k, Table 3: the share of coordinates that is kept, Dirichlet 0.6, epsilon {common.EPSILON:g}",
-        common.PAPER,
-        scale,
-        tuple(cells),
-        _row,
-        lambda done: common.curves(
-            "accuracy", "Test accuracy by round, sound variant", [d for d in done if d.cell.paper["mask"] == "dense"]
-        ),
-        common.words(scale),
-        ("The paper's values are CIFAR-10's with ResNet-18: compare orders, not numbers.", *common.NOTES),
-        lambda done: [
-            f"{words}, our order: {common.order([d for d in done if d.cell.paper['mask'] == mask])}."
-            for mask, words in MASKS.items()
-        ],
+    for mask, keep in product(MASKS, kept):
+        row, changed = f"{MASKS[mask]}, keep {keep:g}", {"keep": keep, "mask": mask}
+        cells += common.cells(seeds, row, {**settings, **changed}, {"method": row, **changed})
+    title = (
+        f"DP-FedSAM-top_k, Table 3: the share of coordinates that is kept, Dirichlet 0.6, epsilon {common.EPSILON:g}"
     )
+    panels = (
+        common.Panel("sound, our order", {"mask": "dense"}, "accuracy", "Test accuracy by round, sound variant"),
+        common.Panel("as published, our order", {"mask": "published"}),
+    )
+    return common.table("dp-fedsam-table-3", title, scale, cells, _row, panels, common.CIFAR_NOTE)
 
 
-def _row(done: Sequence[Done]) -> Row:
-    facts = done[0].cell.paper
-    train, test = PRINTED[facts["keep"]]
+def _row(done: Group) -> Row:
+    settings = done[0].cell.settings
+    train, test = PRINTED[settings["keep"]]
     return {
-        "variant": MASKS[facts["mask"]],
-        "keep": f"{facts['keep']:g}",
+        "variant": MASKS[settings["mask"]],
+        "keep": f"{settings['keep']:g}",
         "train, paper (CIFAR-10)": f"{train:.2f}",
         "test, paper (CIFAR-10)": f"{test:.2f}",
         **common.measured(done),

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sfumato.account.event import Unit
+from sfumato import recipes
 from sfumato.account.papers.prifedsync import Federated
 from sfumato.data.load import build_population, load
 from sfumato.data.test_parts import with_test_parts
 from sfumato.engine.simulate import simulate
 from sfumato.gradients.plain_steps import PlainSteps
-from sfumato.guarantee import rounded_up
 from sfumato.key import Key
-from sfumato.local.dp_sgd import DpSgd
 from sfumato.models import build
 from sfumato.objective import classification
-from sfumato.pieces.mean import RealisedMean
 from sfumato.pieces.optimizer import local_optimizer
-from sfumato.pieces.personal import HelperBlend
-from sfumato.pieces.sampler import Everyone, FixedSize, Poisson
+from sfumato.pieces.sampler import FixedSize
 from sfumato.report.curves import Curve, Plot, thinned
 from sfumato.report.pictures import SERIES
-from sfumato.reproduce.table import MISSING, Done, Row, spread
+from sfumato.reproduce.show import accuracy, bound, minutes, printed, spread
+from sfumato.reproduce.table import Cell, Group, Row, Settings, Work, at, seeded
 from sfumato.round import Round
 from sfumato.run.personal_scores import PersonalScores
 
@@ -37,10 +35,6 @@ QUICK: dict[str, Any] = {
     "data": "digits", "clients": 8, "records": 160, "test_part": 40, "model": "logistic", "batch": 16, "steps": 10,
     "lr": 0.01, "rounds": 8,
 }  # fmt: skip
-QUICK_WORDS = (
-    "Quick: 8 rounds of a linear model on scikit-learn's digits with 8 clients. It shows that everything runs, and says nothing "
-    "about the paper's numbers."
-)
 NOTES = (
     "mu is the paper's central limit over all steps of all rounds; it is no bound. Both epsilons are exact compositions at delta "
     f"{DELTA:g}: for a client that takes part in every round, and for one that takes part with probability p (everybody may see "
@@ -51,7 +45,7 @@ NOTES = (
 )
 
 
-def train(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
+def train(settings: Settings, seed: int) -> dict[str, Any]:
     """Train until the target is reached, or for all rounds; the curve holds personal and, if asked for, global accuracy."""
     dataset, root = load(settings["data"]), Key.from_seed(seed)
     clients = min(settings["clients"], len(dataset.pool.y) // settings["records"])
@@ -71,81 +65,120 @@ def train(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
     return {"clients": clients, "reached": reached, "rounds": curve[-1][0], "accuracy": curve[-1][1], "curve": curve}
 
 
-def _round(settings: Mapping[str, Any]) -> Round:
-    optimizer, batch = local_optimizer("adam", settings["lr"]), FixedSize(settings["batch"])
-    sigma, decay, lr_decay = settings["sigma"], settings["weight_decay"], settings["lr_decay"]
-    local: Any = PlainSteps(settings["steps"], batch, optimizer, decay, lr_decay)
+TRAIN = Work("sfumato.reproduce.prifedsync.train", train)
+
+
+def _round(settings: Settings) -> Round:
+    """The recipe; without privacy, plain steps in place of its local training."""
+    rate, sigma, batch = settings["rate"], settings["sigma"], settings["batch"]
+    known = ("records", "steps", "lr", "weight_decay", "lr_decay", "helper_weight")
+    options = {name: settings[name] for name in known} | {"batch": f"fixed:{batch}"}
+    options["sample"] = "everyone" if rate == 1.0 else f"poisson:{rate}"
     if sigma is not None:
-        steps, records = settings["steps"], settings["records"]
-        local = DpSgd(steps, batch, records, 1.0, 2 * sigma, optimizer, weight_decay=decay, lr_decay=lr_decay)
-    return Round(
-        sample=Everyone() if settings["rate"] == 1.0 else Poisson(settings["rate"]),
-        local=local,
-        aggregate=RealisedMean(),
-        personal=HelperBlend(settings["helper_weight"]),
-        unit=Unit.RECORD,
-        nonprivate=sigma is None,
-    )
+        return recipes.build("prifedsync", settings["clients"], options | {"noise_multiplier": 2 * sigma})
+    adam, decays = local_optimizer("adam", settings["lr"]), (settings["weight_decay"], settings["lr_decay"])
+    plain = PlainSteps(settings["steps"], FixedSize(batch), adam, *decays)
+    return replace(recipes.build("prifedsync", settings["clients"], options), local=plain, nonprivate=True)
 
 
-def federated(settings: Mapping[str, Any], rounds: int) -> Federated:
+def federated(settings: Settings, rounds: int) -> Federated:
     """The run in words of privacy, after so many rounds."""
     numbers = {name: settings[name] for name in ("steps", "sigma", "rate", "clients")}
     return Federated(share=settings["batch"] / settings["records"], rounds=rounds, **numbers)
 
 
-def row(done: Sequence[Done]) -> Row:
+@dataclass(frozen=True)
+class Line:
+    """A line of the paper: its own settings and what is printed; for how many rounds it is run here, and what is changed."""
+
+    row: str
+    settings: Settings
+    paper: Settings
+    rounds: int
+    changed: Settings = field(default_factory=dict)
+
+
+Rates = Mapping[tuple[float, float], tuple[int, float, float, float]]
+
+
+def to_target(settings: Settings, printed: Rates, free: Iterable[tuple[float, float]], longer: float) -> list[Line]:
+    """Tables 1 and 3: for each rate and sigma up to `longer` times the paper's rounds, and where it is `free` their number
+    without privacy.
+    """
+    lines = []
+    for (rate, sigma), (rounds, mu, reached, plain) in printed.items():
+        own, paper = {**settings, "rate": rate, "sigma": sigma}, {"rounds": rounds, "mu": mu, "accuracy": reached}
+        lines.append(Line(f"p {rate:g}, sigma {sigma:g}", own, paper, int(longer * rounds)))
+        if (rate, sigma) in free:
+            own, paper = {**own, "sigma": None, "target": None}, {"rounds": rounds, "accuracy": plain}
+            lines.append(Line(f"p {rate:g}, {rounds} rounds without privacy", own, paper, rounds))
+    return lines
+
+
+def cells(scale: str, lines: Sequence[Line], clients: int, seeds: int = 3) -> list[Cell]:
+    """With so many clients unless at full scale, and as many seeds there; one is enough without privacy."""
+    found: list[Cell] = []
+    for line in lines:
+        private, fewer = line.settings["sigma"] is not None, at(scale, QUICK, {"clients": clients}, {})
+        chosen = {**line.settings, "rounds": line.rounds, **fewer, **line.changed}
+        paper = {**line.paper, "settings": dict(line.settings)} if private else line.paper
+        found += seeded(at(scale, 1, 1, seeds) if private else 1, line.row, chosen, TRAIN, paper)
+    return found
+
+
+def row(done: Group) -> Row:
     """One line: what was set, then the paper's number and ours for rounds, mu, both epsilons and accuracy."""
     settings, paper = done[0].cell.settings, done[0].cell.paper
     private = settings["sigma"] is not None
-    accuracies = [100 * one.result["accuracy"] for one in done]
     worst = [100 * one.result["curve"][-1][3] for one in done]
     return {
         "p": f"{settings['rate']:g}",
         "sigma": f"{settings['sigma']:g}" if private else "no privacy",
-        **({"batch": f"{settings['batch']}", "steps": f"{settings['steps']}"} if "iterations" in paper else {}),
-        "rounds, paper": str(paper.get("rounds", MISSING)),
+        **({name: str(settings[name]) for name in ("batch", "steps")} if "iterations" in paper else {}),
+        "rounds, paper": str(paper["rounds"]),
         "rounds, ours": _reached(done),
         **(_costs(done) if private else {}),
-        "accuracy, paper": f"{paper['accuracy']:.2f}" if "accuracy" in paper else MISSING,
-        "accuracy, ours": spread(accuracies, "{:.2f}"),
+        "accuracy, paper": printed(paper.get("accuracy")),
+        "accuracy, ours": accuracy(done),
         "worst tenth of clients": spread(worst, "{:.1f}"),
-        "minutes": f"{sum(one.seconds for one in done) / 60:.1f}",
+        **minutes(done),
     }
 
 
-def _reached(done: Sequence[Done]) -> str:
-    if done[0].cell.settings["target"] is None:
-        return spread([one.result["rounds"] for one in done], "{:.0f}")
-    if all(one.result["reached"] for one in done):
-        return spread([one.result["reached"] for one in done], "{:.0f}")
+def _reached(done: Group) -> str:
+    counted = "rounds" if done[0].cell.settings["target"] is None else "reached"
+    if all(one.result[counted] for one in done):
+        return spread([one.result[counted] for one in done], "{:.0f}")
     return f"not in {max(one.result['rounds'] for one in done)}"
 
 
-def _costs(done: Sequence[Done]) -> Row:
+def _costs(done: Group) -> Row:
     settings, paper = done[0].cell.settings, done[0].cell.paper
     ours = federated(settings, max(one.result["rounds"] for one in done))
-    found = {"mu, paper": f"{paper['mu']:.2f}" if "mu" in paper else MISSING, "mu, ours": f"{ours.mu:.2f}"}
-    theirs = federated({**settings, **paper.get("settings", {})}, paper["rounds"]) if "rounds" in paper else None
+    theirs = federated(paper["settings"], paper["rounds"])
+    found = {"mu, paper": printed(paper["mu"]), "mu, ours": f"{ours.mu:.2f}"}
     for name, cost in (("every round", Federated.every_round), ("p", Federated.participation)):
-        found[f"epsilon ({name}), paper's rounds"] = MISSING if theirs is None else rounded_up(cost(theirs, DELTA), 4)
-        found[f"epsilon ({name}), ours"] = rounded_up(cost(ours, DELTA), 4)
+        found[f"epsilon ({name}), paper's rounds"] = bound(cost(theirs, DELTA))
+        found[f"epsilon ({name}), ours"] = bound(cost(ours, DELTA))
     if "iterations" in paper:
         found["iterations, paper"] = f"{paper['iterations']:,}"
         found["iterations, ours"] = f"{settings['steps'] * ours.rounds:,}"
     return found
 
 
-def curves(name: str, title: str, done: Sequence[Done], both: bool = False) -> list[Plot]:
-    """Accuracy by round: one line for each row and seed; with `both`, the global model's beside it."""
-    lines: list[Curve] = []
-    for one in done:
-        several = sum(other.cell.row == one.cell.row for other in done) > 1
-        label = one.cell.row + (f", seed {one.cell.seed}" if several else "")
-        for place, words in ((1, "personal, " if both else ""), (4, "global, ")):
-            points = [(float(p[0]), float(p[place])) for p in one.result["curve"] if p[place] is not None]
-            if points and (place == 1 or both):
-                kept = thinned(points)
-                index = done.index(one) + (len(SERIES) if place == 4 else 0)  # the same colour, dashed
-                lines.append(Curve(words + label, index, tuple(x for x, _ in kept), tuple(y for _, y in kept)))
-    return [Plot(name, title, "Round", "Mean accuracy over clients", tuple(lines), percent=True)] if lines else []
+def curves(name: str, title: str, both: bool = False) -> Callable[[Group], list[Plot]]:
+    """A picture of accuracy by round: one line for each row and seed; with `both`, the global model's beside it."""
+    places = ((1, "personal, ", 0), (4, "global, ", len(SERIES))) if both else ((1, "", 0),)  # the same colour, dashed
+
+    def draw(done: Group) -> list[Plot]:
+        lines: list[Curve] = []
+        for index, one in enumerate(done):
+            several = sum(other.cell.row == one.cell.row for other in done) > 1
+            label = one.cell.row + (f", seed {one.cell.seed}" if several else "")
+            for place, words, further in places:
+                points = thinned([(float(point[0]), float(point[place])) for point in one.result["curve"]])
+                xs, ys = zip(*points, strict=True)
+                lines.append(Curve(words + label, index + further, xs, ys))
+        return [Plot(name, title, "Round", "Mean accuracy over clients", tuple(lines), percent=True)] if lines else []
+
+    return draw

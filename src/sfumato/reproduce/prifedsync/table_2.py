@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
-
 from sfumato.reproduce.prifedsync import common
-from sfumato.reproduce.table import FULL, QUICK, Cell, Table
+from sfumato.reproduce.table import FULL, QUICK, Table, scaled
 
 # sigma, batch: steps, rounds, mu
 PRINTED = {
@@ -19,26 +16,14 @@ _SCALED = f"{_CLIENTS} clients of 600 records in place of 100, one seed, and sig
 
 def table(scale: str) -> Table:
     """The table at a scale."""
-    full, quick = scale == FULL, scale == QUICK
-    cells = []
+    lines = []
     for (sigma, batch), (steps, rounds, mu) in PRINTED.items():
-        if not full and sigma == 0.9:
-            continue
-        set_here: dict[str, Any] = {"rate": 0.5, "sigma": sigma, "batch": batch, "steps": steps}
-        paper = {"rounds": rounds, "mu": mu, "iterations": steps * rounds, "settings": common.MNIST | set_here}
-        chosen = {**common.MNIST, **set_here, "rounds": int(1.5 * rounds)}
-        chosen["clients"] = common.MNIST["clients"] if full else _CLIENTS
-        chosen |= {**common.QUICK, "batch": batch, "steps": steps // 4} if quick else {}
-        for seed in range(3 if full else 1):
-            cells.append(Cell(f"sigma {sigma:g}, batch {batch}", chosen, seed, common.train, paper))
-    return Table(
-        "prifedsync-table-2",
-        "PriFedSync, Table 2 and Figure 4.2: batches of 8 and 16 at 90 % average personal accuracy, p = 0.5",
-        common.PAPER,
-        scale,
-        tuple(cells),
-        common.row,
-        partial(common.curves, "figure-4-2", "Personal accuracy by round, batches of 8 and 16"),
-        "" if full else common.QUICK_WORDS if quick else _SCALED,
-        common.NOTES,
-    )
+        settings = common.MNIST | {"rate": 0.5, "sigma": sigma, "batch": batch, "steps": steps}
+        paper = {"rounds": rounds, "mu": mu, "iterations": steps * rounds}
+        changed = {"batch": batch, "steps": steps // 4} if scale == QUICK else {}
+        if scale == FULL or sigma != 0.9:
+            lines.append(common.Line(f"sigma {sigma:g}, batch {batch}", settings, paper, int(1.5 * rounds), changed))
+    title = "PriFedSync, Table 2 and Figure 4.2: batches of 8 and 16 at 90 % average personal accuracy, p = 0.5"
+    plots = common.curves("figure-4-2", "Personal accuracy by round, batches of 8 and 16")
+    cells, words = common.cells(scale, lines, _CLIENTS), scaled(scale, common.QUICK, _SCALED)
+    return Table("prifedsync-table-2", title, common.PAPER, scale, cells, common.row, plots, words, common.NOTES)
