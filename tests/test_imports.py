@@ -24,7 +24,7 @@ def _imports(path: Path) -> Iterator[str]:
     }
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node not in for_types and (node.module or "").startswith("sfumato"):
-            first, *rest = (node.module or "").split(".")
+            _, *rest = (node.module or "").split(".")
             yield from [rest[0]] if rest else [alias.name for alias in node.names]
 
 
@@ -73,7 +73,16 @@ def test_nothing_imports_what_people_see(room: str) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["claim", "derive", "guarantee", "account.auto", "pieces.sampler", "pieces.law", "pieces.payment", "planning.solve"],
+    [
+        "claim",
+        "derive",
+        "guarantee",
+        "account.auto",
+        "pieces.sampler",
+        "pieces.law",
+        "pieces.payment",
+        "planning.solve",
+    ],
 )
 def test_what_states_a_cost_needs_no_torch(module: str) -> None:
     code = f"import sys, sfumato.{module}; print('torch' in sys.modules)"

@@ -185,7 +185,7 @@ def test_the_papers_mu_comes_out_of_its_settings() -> None:
     for name in ("prifedsync-table-1", "prifedsync-table-2", "prifedsync-table-3"):
         for cell in find(name).make("full").cells:
             if "mu" in cell.paper:
-                found = prifedsync.federated(cell.paper["settings"], cell.paper["rounds"]).mu
+                found = prifedsync.published(cell.paper["settings"], cell.paper["rounds"]).mu
                 assert found == pytest.approx(cell.paper["mu"], abs=0.0051), cell.row
 
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sfumato import recipes
-from sfumato.account.papers.prifedsync import Federated
+from sfumato.account import accountant
+from sfumato.account.event import Repeated
+from sfumato.account.papers.prifedsync import Published
 from sfumato.data.load import build_population, load
 from sfumato.data.test_parts import with_test_parts
 from sfumato.engine.simulate import simulate
@@ -81,10 +83,21 @@ def _round(settings: Settings) -> Round:
     return replace(recipes.build("prifedsync", settings["clients"], options), local=plain, nonprivate=True)
 
 
-def federated(settings: Settings, rounds: int) -> Federated:
-    """The run in words of privacy, after so many rounds."""
+def published(settings: Settings, rounds: int) -> Published:
+    """The run in the paper's words of privacy, after so many rounds."""
     numbers = {name: settings[name] for name in ("steps", "sigma", "rate", "clients")}
-    return Federated(share=settings["batch"] / settings["records"], rounds=rounds, **numbers)
+    return Published(share=settings["batch"] / settings["records"], rounds=rounds, **numbers)
+
+
+def epsilons(settings: Settings, rounds: int) -> dict[str, float]:
+    """What its Round proves after so many: for who took part in every round, and with the chance to take part."""
+    clients = settings["clients"]
+    proof = _round(settings).derive(population=clients, dimension=1).primary
+    return {
+        name: accountant().epsilon(Repeated(event, rounds), DELTA)
+        for name, event in (("every round", proof.chooser), ("p", proof.server))
+        if event is not None
+    }
 
 
 @dataclass(frozen=True)
@@ -154,15 +167,15 @@ def _reached(done: Group) -> str:
 
 def _costs(done: Group) -> Row:
     settings, paper = done[0].cell.settings, done[0].cell.paper
-    ours = federated(settings, max(one.result["rounds"] for one in done))
-    theirs = federated(paper["settings"], paper["rounds"])
-    found = {"mu, paper": printed(paper["mu"]), "mu, ours": f"{ours.mu:.2f}"}
-    for name, cost in (("every round", Federated.every_round), ("p", Federated.participation)):
-        found[f"epsilon ({name}), paper's rounds"] = bound(cost(theirs, DELTA))
-        found[f"epsilon ({name}), ours"] = bound(cost(ours, DELTA))
+    rounds = max(one.result["rounds"] for one in done)
+    ours, theirs = epsilons(settings, rounds), epsilons(paper["settings"], paper["rounds"])
+    found = {"mu, paper": printed(paper["mu"]), "mu, ours": f"{published(settings, rounds).mu:.2f}"}
+    for name, epsilon in ours.items():
+        found[f"epsilon ({name}), paper's rounds"] = bound(theirs[name])
+        found[f"epsilon ({name}), ours"] = bound(epsilon)
     if "iterations" in paper:
         found["iterations, paper"] = f"{paper['iterations']:,}"
-        found["iterations, ours"] = f"{settings['steps'] * ours.rounds:,}"
+        found["iterations, ours"] = f"{settings['steps'] * rounds:,}"
     return found
 
 
