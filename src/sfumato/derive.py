@@ -50,12 +50,10 @@ def pieces(round: Round) -> Iterator[tuple[str, Any]]:
     """Every piece with its slot, in the order of the walk."""
     yield "sample", round.sample
     yield "local", round.local
-    for piece in round.client:
-        yield "client", piece
+    yield from (("client", piece) for piece in round.client)
     yield "channel", round.channel
     yield "aggregate", round.aggregate
-    for piece in round.server:
-        yield "server", piece
+    yield from (("server", piece) for piece in round.server)
     yield "optimizer", round.optimizer
     if round.personal is not None:
         yield "personal", round.personal
@@ -151,7 +149,7 @@ def _without_guarantee(round: Round, population: int, dimension: int) -> Derivat
             claim = piece.carry(claim)
             states = str(claim) if slot != "sample" else _opening(claim)
         except UnsoundRound as refusal:
-            claim = piece.unproven(claim) if hasattr(piece, "unproven") else claim
+            claim = piece.unproven(claim)
             states = f"not proven: {refusal.reason}"
         steps.append(Step(slot, text(piece), states))
     unit = UnitDerivation(

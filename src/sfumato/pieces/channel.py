@@ -8,11 +8,12 @@ from typing import ClassVar
 from sfumato.account.event import GaussianEvent, Relation, Unit
 from sfumato.claim import Claim, text
 from sfumato.errors import UnsoundRound
+from sfumato.pieces.protocol import Channel
 from sfumato.pieces.sampler import Everyone, FixedSize
 
 
 @dataclass(frozen=True)
-class Plain:
+class Plain(Channel):
     """The server sees every message as it was sent. States: noise shares pay, for the server at the noise of one message."""
 
     shows: ClassVar[str] = "every message"
@@ -23,7 +24,7 @@ class Plain:
 
 
 @dataclass(frozen=True)
-class SecureSum:
+class SecureSum(Channel):
     """The server sees the sum of the messages and who sent them, and nothing else. Simulated here: the messages are in memory.
 
     States: with noise shares, the world pays the sampler's event at the noise of the sum, and so does the server, but as one

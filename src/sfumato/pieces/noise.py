@@ -13,12 +13,13 @@ from sfumato.errors import BadValue, UnsoundRound
 from sfumato.pieces.channel import check_honest
 from sfumato.pieces.context import Context
 from sfumato.pieces.law import Gaussian
+from sfumato.pieces.protocol import ClientPiece, ServerPiece
 from sfumato.pieces.sampler import Everyone, FixedSize
 from sfumato.shapes import Rows, Value
 
 
 @dataclass(frozen=True)
-class AddNoise:
+class AddNoise(ClientPiece, ServerPiece):
     """Add noise to every coordinate: of the aggregate at the server, or of each message at the client.
 
     States, at the server: the world pays the sampler's amplified event; the server saw the rows before the noise, so
@@ -42,6 +43,14 @@ class AddNoise:
             own = [self.law.sample((value.shape[1],), stddev, key.child("message")) for key in context.keys]
             noisy = noisy + torch.cat([torch.empty(0), *own]).reshape(value.shape).to(value.device)
         return noisy.to(value.dtype)
+
+    def noise_and_norm(self) -> tuple[float, None]:
+        """The law's noise multiplier; the norm is the claim's."""
+        return self.law.noise_multiplier, None
+
+    def with_noise(self, noise_multiplier: float) -> AddNoise:
+        """The same with other noise."""
+        return replace(self, law=replace(self.law, noise_multiplier=noise_multiplier))
 
     def carry(self, claim: Claim) -> Claim:
         """Pay the event."""
@@ -82,7 +91,7 @@ class AddNoise:
 
 
 @dataclass(frozen=True)
-class NoiseShare:
+class NoiseShare(ClientPiece):
     """Each client adds Gaussian noise of its own, so that any `clients` honest ones together have the law's deviation.
 
     `clients` is the smallest cohort that may reply, minus those who are curious and would subtract their own share. States:
@@ -105,6 +114,14 @@ class NoiseShare:
         deviation = self._deviation(context.claim)
         shares = [self.law.sample((rows.shape[1],), deviation, key.child("share")) for key in context.keys]
         return (rows.double() + torch.cat([torch.empty(0), *shares]).reshape(rows.shape).to(rows.device)).to(rows.dtype)
+
+    def noise_and_norm(self) -> tuple[float, None]:
+        """The law's noise multiplier; the norm is the claim's."""
+        return self.law.noise_multiplier, None
+
+    def with_noise(self, noise_multiplier: float) -> NoiseShare:
+        """The same with other noise."""
+        return replace(self, law=replace(self.law, noise_multiplier=noise_multiplier))
 
     def carry(self, claim: Claim) -> Claim:
         """A share of the noise is in each message."""

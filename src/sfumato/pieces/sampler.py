@@ -16,6 +16,7 @@ from sfumato.account.event import Event, FixedSizeSampled, Mixture, PoissonSampl
 from sfumato.claim import Claim
 from sfumato.errors import BadValue, UnsoundRound
 from sfumato.key import Key
+from sfumato.pieces.protocol import FreshSampler
 
 
 def _known_relation(sampler: str, relation: str) -> Relation:
@@ -27,7 +28,7 @@ def _known_relation(sampler: str, relation: str) -> Relation:
 
 
 @dataclass(frozen=True)
-class Poisson:
+class Poisson(FreshSampler):
     """Each client is drawn with probability `rate`, independently of the others, anew every round.
 
     States: add/remove (and zero-out, the same pair) by the exact pair N(0) against (1-rate) N(0) + rate N(1); replace by
@@ -83,7 +84,7 @@ class Poisson:
 
 
 @dataclass(frozen=True)
-class FixedSize:
+class FixedSize(FreshSampler):
     """A cohort of exactly `size` clients, uniformly without replacement, anew every round.
 
     States: replace by the profile C_q of the unsampled event; add/remove at twice the norm, because a client that joins
@@ -171,7 +172,7 @@ class FixedSize:
 
 
 @dataclass(frozen=True)
-class Everyone:
+class Everyone(FreshSampler):
     """Every client takes part in every round. States: no amplification, so the cohort needs no secrecy.
 
     >>> Everyone().draw(3, Key.from_seed(0))

@@ -87,7 +87,7 @@ class Run:
             "clip": clip,
             "stddev": proof.stddev,
             "sensitivity": proof.sensitivity,
-            "divisor": getattr(self.prepared.round.aggregate, "over", None),
+            "divisor": self.prepared.round.aggregate.divisor,
             "relation": str(proof.relation),
             "engine": f"{self.simulation.start.plan}",
         }
