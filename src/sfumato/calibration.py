@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from sfumato.account import calibrate_noise
-from sfumato.account.event import Event, Repeated, Unit
+from sfumato.account.event import Event, Unit
 from sfumato.errors import BadValue
 from sfumato.pieces.clip import Clip
 from sfumato.round import Round
@@ -19,8 +19,7 @@ def calibrate(round: Round, *, epsilon: float, delta: float, rounds: int, popula
     """
 
     def event(noise: float) -> Event:
-        derivation = with_noise(round, noise).derive(population=population, dimension=dimension)
-        return Repeated(derivation.primary.world, rounds)
+        return with_noise(round, noise).derive(population=population, dimension=dimension).primary.after(rounds)
 
     return with_noise(round, calibrate_noise(event, epsilon, delta))
 

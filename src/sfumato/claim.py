@@ -56,6 +56,7 @@ class Claim:
     share: float | None = None  # standard deviation of the noise in one message, of which only the sum is accounted
     remembers: bool = False  # clients keep something between rounds
     local_paid: bool = False  # what local training gives is private already
+    every: int = 1  # the events are due in the first of so many rounds, and pay for all of them
 
     @property
     def sizes_are_public(self) -> bool:

@@ -175,12 +175,12 @@ class Simulation:
 
     def _rounds(self, cohort: Cohort) -> Iterator[Progress]:
         now = self.start
-        affordable = self.spending.affords(self.rounds - now.round)
+        affordable = self.spending.affords(self.rounds, now.round, now.attempt)
         for number in range(now.round, self.rounds):
             started = time.perf_counter()
             keys, name = self.keys(now.attempt), self._run(now.attempt).child("round", number=number).digest
             if not affordable:
-                self.spending.check(number, name)
+                self.spending.check(number, now.attempt, name)
             reservations = self.spending.reserve(number, now.attempt, name)
             ids = self.job.slots.round.sample.cohort(self.population.size, keys.turn(number))
             opening = cohort.open(now.params, number, keys.opening(number), now.kept)
