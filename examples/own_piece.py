@@ -4,10 +4,9 @@ from dataclasses import dataclass
 
 import torch
 
-from sfumato import AddNoise, Gaussian, Mean, Poisson, Population, Round, Sgd, regression, simulate
+from sfumato import AddNoise, ClientPiece, Gaussian, Mean, Poisson, Population, Round, Sgd, regression, simulate
 from sfumato.claim import Claim
 from sfumato.pieces.context import Context
-from sfumato.pieces.protocol import ClientPiece
 from sfumato.testing import check_piece, check_round
 
 

@@ -40,7 +40,7 @@ class Piece(Protocol):
         return claim
 
 
-class _Noisy(Protocol):
+class Noisy(Protocol):
     """A piece that may draw noise which can be calibrated."""
 
     def noise_and_norm(self) -> tuple[float, float | None] | None:
@@ -65,7 +65,7 @@ class Turn:
 class Sampler(Piece, Protocol):
     """Draws the cohort, and states relation and amplification. Its keys are the server's."""
 
-    relation: Relation  # what a neighbouring population looks like
+    relation: Relation  # What a neighbouring population looks like.
 
     @abstractmethod
     def cohort(self, population: int, turn: Turn) -> np.ndarray:
@@ -102,7 +102,7 @@ class FreshSampler(Sampler, Protocol):
 
 
 @runtime_checkable
-class LocalPiece(Piece, _Noisy, Protocol):
+class LocalPiece(Piece, Noisy, Protocol):
     """What a client computes: one row."""
 
     @abstractmethod
@@ -133,7 +133,7 @@ class LocalPiece(Piece, _Noisy, Protocol):
 
 
 @runtime_checkable
-class ServerPiece(Piece, _Noisy, Protocol):
+class ServerPiece(Piece, Noisy, Protocol):
     """Changes the aggregate. Its key is secret; it may ask for its own keys of other rounds."""
 
     @abstractmethod
@@ -150,7 +150,7 @@ class ServerPiece(Piece, _Noisy, Protocol):
 
 
 @runtime_checkable
-class ClientPiece(Piece, _Noisy, Protocol):
+class ClientPiece(Piece, Noisy, Protocol):
     """Changes rows before they leave the client. Its key is shared by all clients, `context.keys` are theirs alone."""
 
     @abstractmethod
@@ -183,7 +183,7 @@ class ClientPiece(Piece, _Noisy, Protocol):
 class Channel(Piece, Protocol):
     """What the server sees of the messages."""
 
-    shows: ClassVar[str]  # in words
+    shows: ClassVar[str]  # What the server sees, in words.
 
 
 @runtime_checkable
