@@ -1,10 +1,10 @@
 """From a budget to a model: plan, calibrate, train, read the guarantee."""
 
 from sfumato import Key, calibrate, classification, evaluate, load_data, simulate
-from sfumato.account.plan import Question, solve
 from sfumato.data import build_population
 from sfumato.errors import BudgetExceeded
 from sfumato.models import build
+from sfumato.planning.solve import Question, solve
 from sfumato.recipes.dp_fedavg import dp_fedavg
 
 CLIENTS, ROUNDS, EPSILON, DELTA = 200, 8, 3.0, 1e-3
@@ -13,7 +13,9 @@ CLIENTS, ROUNDS, EPSILON, DELTA = 200, 8, 3.0, 1e-3
 def main() -> None:
     # How much noise does the budget ask for, and what would the signal be? No data are needed for that.
     plan = solve(Question(None, "poisson:0.25", ROUNDS, EPSILON, DELTA, clients=CLIENTS, dimension=650))
-    print(f"planned: noise {plan.setting.noise.multiplier:.4f} times the clip norm, signal {plan.signal_to_noise:.2f}")
+    print(
+        f"planned: noise {plan.setting.law.noise_multiplier:.4f} times the clip norm, signal {plan.signal_to_noise:.2f}"
+    )
 
     # The same through a Round: the derivation itself is calibrated, so what is found is what is proven.
     round = dp_fedavg(CLIENTS, sample="poisson:0.25", clip=1.0, lr=0.5, epochs=5)

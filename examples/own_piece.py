@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 import torch
 
-from sfumato import AddNoise, Gaussian, Mean, Poisson, Population, Round, Sgd, regression, simulate
+from sfumato import AddNoise, ClientPiece, Gaussian, Mean, Poisson, Population, Round, Sgd, regression, simulate
 from sfumato.claim import Claim
 from sfumato.pieces.context import Context
 from sfumato.testing import check_piece, check_round
 
 
 @dataclass(frozen=True)
-class Signs:
+class Signs(ClientPiece):
     """Keep the sign of each coordinate: every row becomes (+-1, ..., +-1) times norm / sqrt(dimension).
 
     States: the L2 norm of a row is at most `norm`. NaN counts as 0, and 2^-20 of the norm is left for float32 rounding.
@@ -28,7 +28,7 @@ class Signs:
 
 
 @dataclass(frozen=True)
-class Careless:
+class Careless(ClientPiece):
     norm: float  # stated as before, but of each coordinate alone
 
     def __call__(self, rows: torch.Tensor, context: Context) -> torch.Tensor:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from jaxtyping import config
 from torch import nn
 
 from sfumato import AddNoise, Clip, FixedSize, Gaussian, Mean, Poisson, Population, Round, Sgd
@@ -20,7 +23,19 @@ def dp_round(**changed: Any) -> Round:
         "aggregate": Mean(over=5),
         "server": (AddNoise(Gaussian(1.0)),),
     }
-    return Round(**{**slots, **changed})
+    with unchecked():
+        return Round(**{**slots, **changed})
+
+
+@contextmanager
+def unchecked() -> Iterator[None]:
+    """Without the type checker of the tests, as users run: a piece of the wrong kind meets the library's own refusal."""
+    before = config.jaxtyping_disable
+    config.update("jaxtyping_disable", True)
+    try:
+        yield
+    finally:
+        config.update("jaxtyping_disable", before)
 
 
 def fixed_round(size: int = 3, **changed: Any) -> Round:

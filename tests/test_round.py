@@ -30,6 +30,7 @@ from sfumato import (
 from sfumato.account.event import Event, FixedSizeSampled, GaussianEvent, Mixture, NonPrivate, PoissonSampled
 from sfumato.claim import Claim
 from sfumato.errors import BadValue
+from sfumato.pieces.protocol import ClientPiece
 from sfumato.pieces.sampler import parse_sampler
 from tests.helpers import dp_round, made_up_population
 
@@ -184,7 +185,7 @@ def test_public_post_processing_is_free() -> None:
 
 
 def test_a_piece_from_outside_is_named_in_the_assumptions() -> None:
-    class Own:
+    class Own(ClientPiece):
         def __call__(self, value: torch.Tensor, context: object) -> torch.Tensor:
             return value * 0.5
 

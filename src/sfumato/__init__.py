@@ -59,6 +59,16 @@ if TYPE_CHECKING:
     from sfumato.pieces.optimizer import GradientDescent as GradientDescent
     from sfumato.pieces.optimizer import Momentum as Momentum
     from sfumato.pieces.personal import HelperBlend as HelperBlend
+    from sfumato.pieces.protocol import Aggregate as Aggregate
+    from sfumato.pieces.protocol import Channel as Channel
+    from sfumato.pieces.protocol import ClientPiece as ClientPiece
+    from sfumato.pieces.protocol import FreshSampler as FreshSampler
+    from sfumato.pieces.protocol import LocalPiece as LocalPiece
+    from sfumato.pieces.protocol import Optimizer as Optimizer
+    from sfumato.pieces.protocol import PersonalPiece as PersonalPiece
+    from sfumato.pieces.protocol import Sampler as Sampler
+    from sfumato.pieces.protocol import ServerPiece as ServerPiece
+    from sfumato.pieces.protocol import StepRule as StepRule
     from sfumato.pieces.sampler import Everyone as Everyone
     from sfumato.pieces.sampler import FixedSize as FixedSize
     from sfumato.pieces.sampler import Poisson as Poisson
@@ -94,6 +104,7 @@ _HOMES = {
     "pieces.noise": "AddNoise NoiseShare",
     "pieces.optimizer": "Adam Averaged Momentum GradientDescent",
     "pieces.personal": "HelperBlend",
+    "pieces.protocol": "Aggregate Channel ClientPiece FreshSampler LocalPiece Optimizer PersonalPiece Sampler ServerPiece StepRule",
     "pieces.sampler": "Everyone FixedSize Poisson",
     "pieces.weight": "WeightByExamples",
     "round": "Round Unproven",

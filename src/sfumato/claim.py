@@ -45,7 +45,7 @@ class Sampling(Protocol):
     def amplified(self, release: Release, claim: Claim) -> Event:
         """The event of one round for whoever does not see the cohort."""
 
-    def cohort(self, claim: Claim) -> int | None:
+    def cohort_size(self, claim: Claim) -> int | None:
         """How many are drawn, if it is always the same number."""
 
     @property
@@ -93,6 +93,7 @@ class Claim:
     remembers: bool = False  # clients keep something between rounds
     local_paid: bool = False  # what local training gives is private already
     relation_is_asked: bool = False  # no piece may choose another relation
+    every: int = 1  # the events are due in the first of so many rounds, and pay for all of them
 
     @property
     def sizes_are_public(self) -> bool:
@@ -113,6 +114,12 @@ class Claim:
     def rows_apart(self) -> Reach:
         """How far two possible rows are from each other: a unit whose data are swapped, or that displaces another."""
         return self.row.times(2.0)
+
+    @property
+    def moved(self) -> Reach:
+        """How far one unit moves a sum of rows: its row comes or goes, or turns into another where its data are swapped."""
+        swapped = self.unit is Unit.RECORD or self.relation is Relation.REPLACE
+        return self.rows_apart if swapped else self.row
 
     def reach(self, seen: bool = False) -> Reach:
         """How far one unit moves the sum of the drawn rows, for those who see the cohort or for those who do not."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from sfumato.account.event import Event, NonPrivate, Relation, Unit
+from sfumato.account.event import Event, NonPrivate, Nothing, Relation, Repeated, Unit
 from sfumato.claim import Claim, Sampling, Step, Steps, table, text
 from sfumato.errors import BadValue, UnsoundRound
 
@@ -34,6 +34,21 @@ class UnitDerivation:
     assumptions: tuple[str, ...]
     steps: Steps
     before: tuple[Claim, ...]  # the claim that reached each piece, in the order of `pieces(round)`
+    every: int = 1  # the events are due in the first of so many rounds, and pay for all of them
+
+    def times(self, rounds: int, start: int = 0) -> int:
+        """How often the events are due from round `start` on, up to that many rounds; rounds are counted from 0."""
+        return -(-rounds // self.every) - -(-start // self.every)
+
+    def at(self, number: int, server: bool = False) -> Event | None:
+        """What one round costs, by its number; None where nothing is proven against the server."""
+        event = self.server if server else self.world
+        return event if event is None or number % self.every == 0 else Nothing()
+
+    def after(self, rounds: int, start: int = 0) -> Event:
+        """What rounds `start` to `rounds` cost against everyone who sees the model."""
+        times = self.times(rounds, start)
+        return Repeated(self.world, times) if times else Nothing()
 
 
 @dataclass(frozen=True)
@@ -51,12 +66,10 @@ def pieces(round: Round) -> Iterator[tuple[str, Any]]:
     """Every piece with its slot, in the order of the walk."""
     yield "sample", round.sample
     yield "local", round.local
-    for piece in round.client:
-        yield "client", piece
+    yield from (("client", piece) for piece in round.client)
     yield "channel", round.channel
     yield "aggregate", round.aggregate
-    for piece in round.server:
-        yield "server", piece
+    yield from (("server", piece) for piece in round.server)
     yield "optimizer", round.optimizer
     if round.personal is not None:
         yield "personal", round.personal
@@ -118,6 +131,7 @@ def _walk(round: Round, unit: Unit, population: int, dimension: int) -> UnitDeri
         claim.assumptions,
         tuple(steps),
         tuple(before),
+        claim.every,
     )
 
 
@@ -155,7 +169,7 @@ def _without_guarantee(round: Round, population: int, dimension: int) -> Derivat
             claim = piece.carry(claim)
             states = str(claim) if slot != "sample" else _opening(claim)
         except UnsoundRound as refusal:
-            claim = piece.unproven(claim) if hasattr(piece, "unproven") else claim
+            claim = piece.unproven(claim)
             states = f"not proven: {refusal.reason}"
         steps.append(Step(slot, text(piece), states))
     unit = UnitDerivation(

@@ -3,75 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
-import torch
-
-from sfumato.account.event import Event, Relation, Unit
-from sfumato.claim import Claim, text
+from sfumato.account.event import Event, Unit
+from sfumato.claim import text
 from sfumato.derive import Derivation, derive, pieces
 from sfumato.errors import UnsoundRound
-from sfumato.key import Key
 from sfumato.pieces.channel import Plain
-from sfumato.pieces.context import Context
-from sfumato.pieces.optimizer import GradientDescent, State
+from sfumato.pieces.optimizer import GradientDescent
+from sfumato.pieces.protocol import (
+    SLOTS,
+    Aggregate,
+    Channel,
+    ClientPiece,
+    LocalPiece,
+    Optimizer,
+    PersonalPiece,
+    Sampler,
+    ServerPiece,
+    abstract,
+)
 
 # Any numbers would do: what is refused at these is refused everywhere.
 _MANY_CLIENTS, _SOME_DIMENSION = 10**9, 1000
-
-
-@runtime_checkable
-class Stating(Protocol):
-    """Every piece states what it proves."""
-
-    def carry(self, claim: Claim) -> Claim:
-        """The claim after this piece."""
-
-
-@runtime_checkable
-class Sampler(Stating, Protocol):
-    """Draws the cohort, and states relation and amplification."""
-
-    @property
-    def relation(self) -> Relation:
-        """What a neighbouring population looks like."""
-
-    def draw(self, population: int, key: Key) -> np.ndarray:
-        """The numbers of the drawn clients."""
-
-    def expected(self, population: int) -> float:
-        """The expected cohort: a public number."""
-
-
-@runtime_checkable
-class RowPiece(Stating, Protocol):
-    """Changes rows at the client, or the aggregate at the server."""
-
-    def __call__(self, value: torch.Tensor, context: Context, /) -> torch.Tensor:
-        """The new value."""
-
-
-@runtime_checkable
-class Aggregate(Stating, Protocol):
-    """Adds rows; partial sums add."""
-
-    def weights(self, sizes: torch.Tensor) -> torch.Tensor:
-        """How much each row counts."""
-
-    def finish(self, total: torch.Tensor, weight: float) -> torch.Tensor:
-        """The aggregate from the weighted sum and the sum of the weights."""
-
-
-@runtime_checkable
-class Optimizer(Stating, Protocol):
-    """Moves the parameters."""
-
-    def start(self, params: torch.Tensor) -> State:
-        """The first state."""
-
-    def step(self, params: torch.Tensor, state: State, update: torch.Tensor) -> tuple[torch.Tensor, State]:
-        """New parameters and state."""
 
 
 @dataclass(frozen=True)
@@ -94,13 +47,13 @@ class Round:
     """
 
     sample: Sampler
-    local: Any
+    local: LocalPiece
     aggregate: Aggregate
-    client: tuple[Any, ...] = ()  # RowPiece each; what states nothing is refused with its reason
-    server: tuple[Any, ...] = ()
-    channel: Stating = field(default_factory=Plain)
+    client: tuple[ClientPiece, ...] = ()
+    server: tuple[ServerPiece, ...] = ()
+    channel: Channel = field(default_factory=Plain)
     optimizer: Optimizer = field(default_factory=GradientDescent)
-    personal: Any = None
+    personal: PersonalPiece | None = None
     unit: Unit = Unit.CLIENT
     unproven: bool | Unproven = False
     nonprivate: bool = False
@@ -122,24 +75,24 @@ class Round:
         return derive(self, population, dimension)
 
 
-# What the engine asks of a piece in each slot. A piece that could stand elsewhere would be credited and never run.
-_NEEDS = {
-    "sample": ("draw", "relation", "chance", "reach", "amplified", "cohort", "curious"),
-    "local": ("train",),
-    "client": ("__call__",),
-    "channel": ("shows",),
-    "aggregate": ("weights", "finish"),
-    "server": ("__call__",),
-    "optimizer": ("start", "step"),
-    "personal": ("keep",),
-}
-
-
-def _check_slot(slot: str, piece: Any) -> None:
-    missing = [name for name in _NEEDS[slot] if not (callable(piece) if name == "__call__" else hasattr(piece, name))]
+def _check_slot(slot: str, piece: object) -> None:
+    """A piece that could stand elsewhere would be credited and never run; one without its slot's hooks could not be run."""
+    protocol = SLOTS[slot]
+    missing = [name for name in abstract(protocol) if not hasattr(piece, name)]
     if missing:
         raise UnsoundRound(
             f"{text(piece)} does not belong in the {slot} slot: it lacks {' and '.join(missing)}, so it would state something and "
             "never be run.",
             f"put a piece for the {slot} slot there.",
         )
+    if isinstance(piece, protocol):
+        return
+    other = next((name for name, its in SLOTS.items() if isinstance(piece, its)), None)
+    if other is not None:
+        raise UnsoundRound(
+            f"{text(piece)} works in the {other} slot, not in the {slot} slot.", f"move it to the {other} slot."
+        )
+    raise UnsoundRound(
+        f"{text(piece)} in the {slot} slot lacks hooks that the engine asks for, and defaults for them.",
+        f"derive it from the slot's protocol: class {type(piece).__name__}({protocol.__name__}), of sfumato.pieces.protocol.",
+    )

@@ -68,13 +68,17 @@ class Layout:
             for name, part, shape in zip(self.names, parts, self.shapes, strict=True)
         }
 
-    def layers(self, rows: torch.Tensor, who: object) -> tuple[torch.Tensor, ...]:
-        """The parts of whole rows, one per layer; a piece that needs them cannot follow one that changed the width."""
+    def check_whole(self, rows: torch.Tensor, who: object) -> None:
+        """Refuse a piece that works on the model's own coordinates after one that changed the width."""
         if rows.shape[-1] != self.dimension:
             raise BadValue(
-                f"{who} works on each layer, but its rows have {rows.shape[-1]} coordinates and the model {self.dimension}. "
+                f"{who} works on the model's own {self.dimension} coordinates, but its rows have {rows.shape[-1]}. "
                 "Put it before SharedMask and AdaptiveClip."
             )
+
+    def layers(self, rows: torch.Tensor, who: object) -> tuple[torch.Tensor, ...]:
+        """The parts of whole rows, one per layer."""
+        self.check_whole(rows, who)
         return torch.split(rows, list(self.sizes), dim=-1)
 
     def write(self, row: torch.Tensor, module: nn.Module) -> None:

@@ -45,6 +45,7 @@ from sfumato.local.batches import epoch_batches
 from sfumato.local.penalty import NormPenalty
 from sfumato.local.sharpness import SharpnessAware
 from sfumato.local.task import Task
+from sfumato.pieces.protocol import ClientPiece, LocalPiece
 from sfumato.update import Layout
 from tests.helpers import dp_round, linear, made_up_population
 
@@ -150,15 +151,15 @@ def slow_fedavg(simulation: Any, population: Population, module: nn.Module, loca
     """The slow twin: torch.optim.SGD, one client after another, with the same batches."""
     weight, bias = module.weight.detach().clone(), module.bias.detach().clone()  # type: ignore[union-attr, operator]
     for number in range(3):
-        key = simulation._key(0)
-        ids = simulation.job.slots.round.sample.draw(population.size, key.child("cohort", round=number))
+        keys = simulation.keys()
+        ids = simulation.job.slots.round.sample.cohort(population.size, keys.turn(number))
         total, count = [torch.zeros_like(weight), torch.zeros_like(bias)], 0
         for client in ids.tolist():
             records = population.client(client).train
             own = nn.Linear(6, 3)
             own.load_state_dict({"weight": weight, "bias": bias})
             optimizer = torch.optim.SGD(own.parameters(), lr=0.1, momentum=0.5, weight_decay=0.01)
-            batches = key.child("client", id=client, round=number).child("batches")
+            batches = keys.client(client, round=number).child("batches")
             for batch in epoch_batches(records.count, local.batch_size, local.epochs, None, batches):
                 chosen = torch.from_numpy(batch[batch >= 0])
                 optimizer.zero_grad()
@@ -533,17 +534,15 @@ def test_no_key_is_drawn_from_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_clients_work_depends_on_neither_cohort_nor_order() -> None:
     population, module = made_up_population(UNEVEN), linear()
     simulation = simulate(dp_round(), population, module, classification(3), rounds=1, seed=0, plan=Plan("stacked", 8))
-    key = simulation._key(0)
+    params, keys = simulation.start.params, simulation.keys()
     cohort = Cohort(simulation.job, population, Plan("stacked", 8))
-    opening = cohort.open(simulation.start.params, 0, key)
-    alone = cohort.total(simulation.start.params, [4], opening).rows
-    pair = (
-        cohort.total(simulation.start.params, [3, 4], opening).rows
-        - cohort.total(simulation.start.params, [3], opening).rows
-    )
-    assert torch.allclose(alone, pair, atol=1e-6)
-    forwards = cohort.total(simulation.start.params, [0, 3, 4, 6], opening).rows
-    backwards = cohort.total(simulation.start.params, [6, 4, 3, 0], opening).rows
+    opening = cohort.open(params, 0, keys.opening(0))
+
+    def rows(ids: list[int]) -> torch.Tensor:
+        return cohort.total(params, ids, opening, keys.clients).rows
+
+    assert torch.allclose(rows([4]), rows([3, 4]) - rows([3]), atol=1e-6)
+    forwards, backwards = rows([0, 3, 4, 6]), rows([6, 4, 3, 0])
     assert torch.allclose(forwards, backwards, atol=1e-6)
 
 
@@ -567,7 +566,7 @@ def test_messages_add_up_exactly_however_many_wait(by: str, monkeypatch: pytest.
 
 
 @dataclass(frozen=True)
-class OneBuffer:
+class OneBuffer(LocalPiece):
     """Local training of a user's own, which gives back the same tensor again and again."""
 
     buffer: torch.Tensor
@@ -582,7 +581,7 @@ class OneBuffer:
 
 
 @dataclass(frozen=True)
-class Spread:
+class Spread(ClientPiece):
     """A piece that gives back rows whose coordinates share their memory."""
 
     def carry(self, claim: Any) -> Any:
@@ -599,9 +598,8 @@ def test_every_client_counts_once_whoever_owns_its_row(plan: Plan) -> None:
         round = dp_round(sample=Everyone(), local=OneBuffer(buffer), client=pieces, aggregate=Mean(1))
         simulation = simulate(round, made_up_population(UNEVEN), linear(), classification(3), rounds=1, plan=plan)
         cohort = Cohort(simulation.job, simulation.population, plan)
-        total = cohort.total(
-            simulation.start.params, range(8), cohort.open(simulation.start.params, 0, Key.from_seed(0))
-        )
+        params, keys = simulation.start.params, simulation.keys()
+        total = cohort.total(params, range(8), cohort.open(params, 0, keys.opening(0)), keys.clients)
         cohort.close()
         assert torch.allclose(total.rows[:8], torch.full((8,), each, dtype=torch.float64), atol=1e-4)
 

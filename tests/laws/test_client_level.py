@@ -44,6 +44,7 @@ from sfumato.pieces.clip import ClipPerLayer, clipped
 from sfumato.pieces.context import Context
 from sfumato.pieces.mask import PreviousTopK, PublicTopK, RandomMask, SharedMask, TopK
 from sfumato.pieces.noise import NoiseShare
+from sfumato.pieces.protocol import ClientPiece
 from sfumato.recipes import build
 from sfumato.testing import check_piece, check_round
 from sfumato.testing.piece import claim_for, context_for
@@ -103,7 +104,7 @@ def test_attacks_stay_under_the_guarantee(round: Round) -> None:
 
 
 @dataclass(frozen=True)
-class Broken:
+class Broken(ClientPiece):
     """States what a sound piece states."""
 
     sound: Any

@@ -96,9 +96,9 @@ def test_each_client_trains_by_its_own_settings(plan: Plan) -> None:
         seed=0, plan=plan,
     )  # fmt: skip
     (progress,) = simulation
-    start, key = simulation.start.params, simulation._key(0)
+    start, keys = simulation.start.params, simulation.keys()
     for client, local in enumerate((STRICT, USUAL, USUAL, USUAL, LAX, LAX)):
-        own = key.child("client", id=client, round=0)
+        own = keys.client(client, round=0)
         task = Task(
             OneByOne(linear()), simulation.job.slots.layout, classification(3).loss, start, start[None],
             [population.client(client).train], [own], 0,

@@ -12,7 +12,6 @@ from torch import nn
 from sfumato import Adam, Averaged, GradientDescent, Plan, classification, simulate
 from sfumato.engine.checkpoint import Checkpoint
 from sfumato.errors import BadValue
-from sfumato.pieces.optimizer import reported
 from sfumato.run.folder import load
 from sfumato.run.prepare import prepare
 from sfumato.run.request import DataRequest, Request
@@ -56,12 +55,12 @@ def test_the_inner_optimizer_steps_as_it_does_alone() -> None:
     inner, params, update = Adam(lr=0.1), torch.zeros(3), torch.tensor([1.0, -2.0, 0.5])
     alone, state = params, inner.start(params)
     wrapped, both = params, Averaged(inner, 0.5).start(params)
-    assert torch.equal(reported(Averaged(inner, 0.5), wrapped, both), params)
+    assert torch.equal(Averaged(inner, 0.5).report(wrapped, both), params)
     for _ in range(3):
         alone, state = inner.step(alone, state, update)
         wrapped, both = Averaged(inner, 0.5).step(wrapped, both, update)
         assert torch.equal(alone, wrapped)
-    assert reported(inner, alone, state) is alone
+    assert inner.report(alone, state) is alone
 
 
 def test_averaging_costs_nothing() -> None:

@@ -57,17 +57,17 @@ def ready(round: Round, rounds: int = 4, **options: Any) -> Any:
 def test_it_is_the_formula_of_the_paper() -> None:
     """Equation 2.1 and Algorithm 1, client by client: h = (1 - a) w + a global, kept by those who are not drawn."""
     simulation = ready(round_of(), rounds=6)
-    population, layout, key = simulation.population, simulation.job.slots.layout, simulation._key(0)
+    population, layout, keys = simulation.population, simulation.job.slots.layout, simulation.keys()
     helpers: dict[int, torch.Tensor] = {}
     params = simulation.start.params
     drawn_before: set[int] = set()
     for progress in simulation:
         number = progress.round - 1
-        drawn = Poisson(0.5).draw(5, key.child("cohort", round=number)).tolist()
+        drawn = Poisson(0.5).cohort(5, keys.turn(number)).tolist()
         models = {}
         for client in drawn:
             start = helpers.get(client, params)
-            own = [key.child("client", id=client, round=number)]
+            own = [keys.client(client, round=number)]
             task = Task(
                 OneByOne(linear()), layout, classification(3).loss, start, start[None],
                 [population.client(client).train], own, number,
@@ -92,7 +92,7 @@ def test_clients_that_are_not_drawn_keep_theirs() -> None:
     simulation, before = ready(round_of(), rounds=5), {}
     kept = 0
     for progress in simulation:
-        drawn = Poisson(0.5).draw(5, simulation._key(0).child("cohort", round=progress.round - 1)).tolist()
+        drawn = Poisson(0.5).cohort(5, simulation.keys().turn(progress.round - 1)).tolist()
         for client, row in before.items():
             assert (progress.memory[client] is row) == (client not in drawn)
             kept += client not in drawn
@@ -103,10 +103,12 @@ def test_clients_that_are_not_drawn_keep_theirs() -> None:
 def test_what_a_client_keeps_is_not_clipped_with_its_message() -> None:
     simulation = ready(round_of(client=(Clip(1e-3),)))
     cohort = Cohort(simulation.job, simulation.population, Plan())
-    params = simulation.start.params
-    total = cohort.total(params, range(5), cohort.open(params, 0, simulation._key(0)))
+    params, keys = simulation.start.params, simulation.keys()
+    total = cohort.total(params, range(5), cohort.open(params, 0, keys.opening(0)), keys.clients)
     assert total.rows.norm() <= 5e-3
-    assert all(row.norm() > 0.1 for row in total.trained.values()) and len(total.trained) == 5
+    kept = cohort.keep({}, params)  # blended with the parameters that did not move
+    own = [(row - params) / (0.1 if client == 2 else 0.7) for client, row in kept.items()]
+    assert all(row.norm() > 0.1 for row in own) and len(own) == 5
 
 
 def test_resume_goes_on_with_what_clients_remember(tmp_path: Path) -> None:

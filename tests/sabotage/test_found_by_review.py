@@ -183,9 +183,10 @@ def test_one_client_never_moves_anothers_row(plan: Plan, module: nn.Module, obje
         people = Population.from_list(clients, name="people")
         simulation = simulate(dp_round(), people, module, objective, rounds=1, seed=0, plan=plan)
         cohort = Cohort(simulation.job, people, plan)
-        opening = cohort.open(simulation.start.params, 0, Key.from_seed(1))
-        everyone = cohort.total(simulation.start.params, [0, 1, 2, 3], opening).rows
-        return everyone - cohort.total(simulation.start.params, [3], opening).rows
+        params, keys = simulation.start.params, simulation.keys()
+        opening = cohort.open(params, 0, keys.opening(0))
+        everyone = cohort.total(params, [0, 1, 2, 3], opening, keys.clients).rows
+        return everyone - cohort.total(params, [3], opening, keys.clients).rows
 
     assert torch.allclose(rows(1.0), rows(1000.0), atol=1e-5)
 

@@ -13,13 +13,14 @@ from sfumato.account.event import Event, FixedSizeSampled, PoissonSampled
 from sfumato.claim import Claim, Reach, Release
 from sfumato.key import Key
 from sfumato.pieces.context import Context
+from sfumato.pieces.protocol import ClientPiece, ServerPiece
 from sfumato.testing import check_noise, check_piece, check_round, check_sampler
 from tests.helpers import dp_round
 
 Tensor = torch.Tensor
 
 
-class States:
+class States(ClientPiece):
     """States what `Clip(norm)` states."""
 
     def __init__(self, norm: float) -> None:
@@ -109,7 +110,7 @@ def test_broken_clips_are_caught(broken: type[States]) -> None:
 
 
 @dataclass(frozen=True)
-class Wraps:
+class Wraps(ServerPiece):
     """States what the sound noise states."""
 
     sound: AddNoise = field(default_factory=lambda: AddNoise(Gaussian(1.0)))

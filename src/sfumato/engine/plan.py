@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -25,6 +25,7 @@ from sfumato.errors import BadValue
 from sfumato.gradients.forward import OneByOne, Stacked
 from sfumato.key import Key
 from sfumato.local.task import Task
+from sfumato.pieces.protocol import LocalPiece
 from sfumato.update import Layout
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def choose(
         cores = 1
     trial = _Trial(round.local, module, layout, objective, example)
     candidates = [Plan()] + ([Plan(workers=cores)] if cores > 1 else [])
-    alone = getattr(round.local, "one_by_one", False)  # it trains one client after another, whatever the block
+    alone = round.local.one_by_one  # it trains one client after another, whatever the block
     if not alone and not any(isinstance(part, _LOOP_ONLY) for part in module.modules()):
         block = max(1, min(_MOST_CLIENTS, _BLOCK_BYTES // (4 * layout.dimension)))
         if block > 1:
@@ -100,9 +101,11 @@ def check_memory(layout: Layout) -> None:
 
 
 class _Trial:
-    def __init__(self, local: Any, module: nn.Module, layout: Layout, objective: Objective, example: Records) -> None:
+    def __init__(
+        self, local: LocalPiece, module: nn.Module, layout: Layout, objective: Objective, example: Records
+    ) -> None:
         self.module, self.layout, self.objective = copy.deepcopy(module), layout, objective
-        self.local, records = local.trial() if hasattr(local, "trial") else (local, 32)
+        self.local, records = local.trial()
         self.clients = [made_up(example, records, client) for client in range(_MOST_CLIENTS)]
         self.params = layout.row(module).to(example.x.device)
 
@@ -116,8 +119,7 @@ class _Trial:
             warnings.simplefilter("ignore")
             starts = self.params.expand(len(keys), -1)
             task = Task(plan.forward(module), self.layout, self.objective.loss, self.params, starts, chosen, keys, 0)
-            rows: torch.Tensor = self.local.train(task)
-        return rows
+            return self.local.train(task)
 
     def agrees(self, plan: Plan) -> bool:
         """Whether the plan works for this module and gives what a loop over clients gives."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import re
+from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from torch import nn
 from sfumato.claim import text
 from sfumato.data.population import Population, Records, require_population
 from sfumato.engine.checkpoint import Checkpoint, make_folder, root_key
-from sfumato.engine.cohort import Job
+from sfumato.engine.clients import Job
 from sfumato.engine.identity import attempt_of, digest, inputs_of, mac, state_bytes
 from sfumato.engine.plan import Plan, check_memory, choose, made_up
 from sfumato.engine.simulation import Simulation
@@ -48,12 +49,14 @@ def simulate(
     description: str = "",
     shared_ledger: str | Path | None = None,
     force_ledger: bool = False,
+    executor: Executor | None = None,
 ) -> Simulation:
     """Check everything, then give back the run: `for progress in simulate(...)`.
 
     The randomness comes from a fresh secret of the system, kept in `folder` if there is one; `seed` replaces it, for
     simulations only. `budget` is (epsilon, delta): the run stops before the round that would pass it. `shared_ledger` adds
-    the run to those before it on the same population; it takes seeded and non-private runs only if forced.
+    the run to those before it on the same population; it takes seeded and non-private runs only if forced. `executor` computes
+    the clients' blocks in place of threads of this process: any of `concurrent.futures`, or one like them.
     """
     population = require_population(population, "simulate")
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
@@ -67,10 +70,10 @@ def simulate(
     example = _example(population, device)
     check_module(module, made_up(example, 4, 1).x)
     _check_loss(module, objective, example)
-    if hasattr(round.local, "check"):
-        round.local.check(module, objective.loss, made_up(example, 4, 0))
-    derivation = round.derive(population=population.size, dimension=layout.dimension)
+    round.local.check(module, objective.loss, made_up(example, 4, 0))
+    derivation = round.derive(population=population.size, dimension=round.local.message_length(layout))
     job = Job(Slots(round, derivation.primary, layout), module.train(), objective, example)
+    job.slots.check()
     params = layout.row(module)
     described = digest(
         description,
@@ -123,7 +126,7 @@ def simulate(
     start = replace(found, attempt=attempt, params=found.params.to(device))
     spending = Spending(ledger, shared, derivation, root.child("name").digest, inputs, seed is not None, budget)
     data = mac(root, population.fingerprint) if population.fingerprint else "unknown"
-    return Simulation(job, derivation, population, spending, rounds, root, path, start, diagnostics, data)
+    return Simulation(job, derivation, population, spending, rounds, root, path, start, diagnostics, data, executor)
 
 
 def check_device(device: str) -> None:

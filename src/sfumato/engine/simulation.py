@@ -10,6 +10,7 @@ import copy
 import math
 import time
 from collections.abc import Iterator
+from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +25,9 @@ from sfumato.account.event import Event, Nothing, Repeated, Unit
 from sfumato.data.population import Population
 from sfumato.derive import Derivation
 from sfumato.engine.checkpoint import Checkpoint
-from sfumato.engine.cohort import Cohort, Job, Memory, Total
+from sfumato.engine.clients import Job, Memory, Total
+from sfumato.engine.cohort import Cohort
+from sfumato.engine.keys import Keys
 from sfumato.engine.memory import kept_memory
 from sfumato.engine.slots import Opening
 from sfumato.errors import BadValue, DataError
@@ -32,7 +35,7 @@ from sfumato.guarantee import Guarantee, guarantee
 from sfumato.key import Key
 from sfumato.ledger.ledger import Ledger
 from sfumato.ledger.spending import Spending
-from sfumato.pieces.optimizer import reported
+from sfumato.pieces.context import StepContext
 from sfumato.round import Unproven
 
 WORLD = "everyone who sees the model"
@@ -41,7 +44,7 @@ _NOT_DURABLE = "the ledger is in memory: what was spent is forgotten when this p
 _SEEDED = "simulation: holds for whoever does not know the seed"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Progress:
     """What is known after a round: released values only, but for `diagnostics`, which are not private.
 
@@ -55,7 +58,10 @@ class Progress:
     derivation: Derivation
     run: Simulation
     diagnostics: dict[str, object] | None = None
-    memory: Memory = field(default_factory=dict, repr=False)
+    memory: Memory = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"Progress(round {self.round} of {self.rounds}, {len(self.params):,} parameters, {self.seconds:.3g} s)"
 
     @property
     def module(self) -> nn.Module:
@@ -67,9 +73,7 @@ class Progress:
         return self._with(self.memory.get(client, self.params))
 
     def _with(self, row: torch.Tensor) -> nn.Module:
-        module = copy.deepcopy(self.run.job.module).cpu()
-        self.run.job.slots.layout.write(row.cpu(), module)
-        return module
+        return self.run.module(row).cpu()
 
     def epsilon(self, delta: float) -> float | None:
         """What has been spent against everyone who sees the model; None where nothing is proven."""
@@ -82,9 +86,9 @@ class Progress:
         return self.run.guarantee(delta, unit, server, client)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Simulation:
-    """A run that is ready to start: everything that could be refused has been checked."""
+    """A run that is ready to start: everything that could be refused has been checked. It is iterated over once."""
 
     job: Job
     derivation: Derivation
@@ -96,7 +100,11 @@ class Simulation:
     start: Checkpoint
     diagnostics: bool
     data: str  # names the data in the key: other data, other noise
-    begun: list[bool] = field(default_factory=list, repr=False, compare=False)
+    executor: Executor | None = None
+    begun: bool = field(default=False, init=False)
+
+    def __repr__(self) -> str:
+        return f"Simulation({self.population.size:,} clients, rounds {self.start.round} to {self.rounds})"
 
     @property
     def ledger(self) -> Ledger:
@@ -160,24 +168,25 @@ class Simulation:
             raise BadValue(
                 "this run has begun already, and its noise is drawn once only. Call simulate again for another run."
             )
-        self.begun.append(True)
-        with kept_memory(), closing(Cohort(self.job, self.population, self.start.plan, self.diagnostics)) as cohort:
+        self.begun = True
+        cohort = Cohort(self.job, self.population, self.start.plan, self.diagnostics, self.executor)
+        with kept_memory(), closing(cohort):
             yield from self._rounds(cohort)
 
     def _rounds(self, cohort: Cohort) -> Iterator[Progress]:
         now = self.start
-        affordable = self.spending.affords(self.rounds - now.round)
+        affordable = self.spending.affords(self.rounds, now.round, now.attempt)
         for number in range(now.round, self.rounds):
             started = time.perf_counter()
-            key = self._key(now.attempt)
-            name = key.child("round", number=number).digest
+            keys, name = self.keys(now.attempt), self._run(now.attempt).child("round", number=number).digest
             if not affordable:
-                self.spending.check(number, name)
+                self.spending.check(number, now.attempt, name)
             reservations = self.spending.reserve(number, now.attempt, name)
-            ids = self.job.slots.round.sample.draw(self.population.size, key.child("cohort", round=number))
-            opening = cohort.open(now.params, number, key, now.kept)
-            total = cohort.total(now.params, ids.tolist(), opening, now.memory)
-            now = self._serve(now, total, opening)
+            ids = self.job.slots.round.sample.cohort(self.population.size, keys.turn(number))
+            opening = cohort.open(now.params, number, keys.opening(number), now.kept)
+            total = cohort.total(now.params, ids.tolist(), opening, keys.clients, now.memory)
+            now = self._serve(now, total, opening, keys)
+            now = replace(now, memory=cohort.keep(now.memory, now.params))
             if self.folder is not None:
                 now.write(self.folder)
             self.spending.settle(reservations)
@@ -188,21 +197,30 @@ class Simulation:
 
     def reported(self, at: Checkpoint) -> torch.Tensor:
         """The parameters to show and to keep, where training goes on from the checkpoint's own."""
-        return reported(self.job.slots.round.optimizer, at.params, at.state)
+        return self.job.slots.round.optimizer.report(at.params, at.state)
 
-    def _key(self, attempt: int) -> Key:
+    def module(self, row: torch.Tensor) -> nn.Module:
+        """A copy of the model with these parameters."""
+        module = copy.deepcopy(self.job.module)
+        self.job.slots.layout.write(row, module)
+        return module
+
+    def keys(self, attempt: int = 0) -> Keys:
+        """The keys of an attempt: what clients share, what only the server knows, what each client knows alone."""
+        return Keys.of(self._run(attempt))
+
+    def _run(self, attempt: int) -> Key:
         return self.root.child("run", description=self.start.description, attempt=attempt, data=self.data)
 
-    def _serve(self, now: Checkpoint, total: Total, opening: Opening) -> Checkpoint:
+    def _serve(self, now: Checkpoint, total: Total, opening: Opening, keys: Keys) -> Checkpoint:
         """The server's half: divide, noise, process, step."""
-        value, kept = self.job.slots.release(total.rows, total.weight, opening)
-        number = opening.number
-        params, state = self.job.slots.round.optimizer.step(now.params, now.state, value)
+        slots, number = self.job.slots, opening.number
+        value, kept = slots.release(total.rows, total.weight, opening, keys, now.kept)
+        context = StepContext(number, slots.layout, self.job.objective, self.module, keys.optimizer(number))
+        params, state = slots.round.optimizer.learn(now.params, now.state, value, context)
         if not all(map(math.isfinite, torch.aminmax(params))):  # much faster than isfinite() of each
             raise DataError(
                 f"round {number + 1}: the parameters are no longer finite. Lower the learning rates; without a Clip, one client's "
                 "broken row is enough."
             )
-        personal = self.job.slots.round.personal
-        own = {client: personal.keep(now.params + row, params, client) for client, row in total.trained.items()}
-        return replace(now, round=number + 1, params=params, state=state, memory={**now.memory, **own}, kept=kept)
+        return replace(now, round=number + 1, params=params, state=state, kept=kept)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 
+from sfumato.claim import Claim
 from sfumato.data.population import PublicData
 from sfumato.derive import UnitDerivation, pieces
+from sfumato.engine.keys import Keys, client_key
+from sfumato.errors import BadValue
 from sfumato.key import Key
 from sfumato.pieces.context import Context, Facts
+from sfumato.pieces.protocol import StepRule
 from sfumato.round import Round
 from sfumato.update import Layout
 
@@ -26,33 +29,70 @@ def _no_training(data: PublicData) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Opening:
-    """What is fixed for a whole round before any client is loaded; all of it is public but the key."""
+    """What is fixed for a whole round before any client is loaded, and sent to its clients: public values, and a key that
+    all of them share. Nothing of the server's can be computed from it.
+    """
 
     number: int
     key: Key
-    kept: Kept = field(default_factory=dict)
+    kept: Kept = field(default_factory=dict)  # by the client pieces: functions of what was released
     prepared: dict[int, torch.Tensor] = field(default_factory=dict)
+
+    def shared(self, nth: int) -> Key:
+        """The key of a client piece, the same for all clients."""
+        return self.key.child("piece", nth=nth)
 
 
 @dataclass(frozen=True)
 class Slots:
-    """A round that was derived, ready to be run by any engine."""
+    """A round that was derived, ready to be run by any engine. Pieces are counted within their own slot."""
 
     round: Round
     proof: UnitDerivation
     layout: Layout
 
-    def _of(self, wanted: str) -> list[tuple[int, Any]]:
-        return [(place, piece) for place, (slot, piece) in enumerate(pieces(self.round)) if slot == wanted]
+    @property
+    def length(self) -> int:
+        """How many coordinates local training gives for each client."""
+        return self.round.local.message_length(self.layout)
+
+    def _claims(self, wanted: str) -> list[Claim]:
+        """The claims that reached the pieces of a slot."""
+        return [claim for (slot, _), claim in zip(pieces(self.round), self.proof.before, strict=True) if slot == wanted]
 
     def start(self) -> Kept:
         """What pieces keep before the first round."""
-        return {f"piece.{place}": piece.start() for place, piece in self._of("client") if hasattr(piece, "start")}
+        found = {_place("client", nth): piece.start() for nth, piece in enumerate(self.round.client)}
+        found.update({_place("server", nth): piece.start() for nth, piece in enumerate(self.round.server)})
+        return {place: value for place, value in found.items() if value is not None}
 
     def width(self, opening: Opening) -> int:
         """The length of a message."""
-        nobody = torch.zeros(0, self.layout.dimension)
+        nobody = torch.zeros(0, self.length)
         return int(self.messages(nobody, torch.zeros(0, dtype=torch.int64), (), opening).shape[1])
+
+    def check(self) -> None:
+        """Go through a round with nobody's data, so that pieces that do not fit together are refused before anything is spent."""
+        keys = Keys.of(Key.from_seed(0))
+        kept = self.start()
+        opening = self.open(0, keys.opening(0), kept, lambda data: torch.zeros(self.length))
+        rows, sizes = torch.zeros(2, self.length), torch.ones(2, dtype=torch.int64)
+        messages = self.messages(rows, sizes, [client_key(keys.clients, client, 0) for client in range(2)], opening)
+        value, _ = self.release(*self.weighted_sum(messages, sizes), opening, keys, kept)
+        if len(value) != self.length:
+            raise BadValue(
+                f"the client pieces make rows of {self.length} coordinates into messages that are undone to {len(value)}. Give "
+                "each piece that changes the number of coordinates an undo(value, context) that gives them back."
+            )
+        if self.length == self.layout.dimension:
+            return
+        why = f"local training sends {self.length} coordinates, and the model has {self.layout.dimension} parameters"
+        if isinstance(self.round.optimizer, StepRule):
+            raise BadValue(
+                f"{why}: {self.round.optimizer} cannot step along them. Give an optimizer that learns from them."
+            )
+        if self.round.personal is not None:
+            raise BadValue(f"{why}, so no client has a model of its own to keep. Leave the personal piece out.")
 
     def open(
         self,
@@ -61,27 +101,27 @@ class Slots:
         kept: Kept | None = None,
         train: Callable[[PublicData], torch.Tensor] = _no_training,
     ) -> Opening:
-        """Let the pieces prepare what all clients share."""
+        """Let the pieces prepare what all clients share. `key` is that of the round's opening."""
         kept = self.start() if kept is None else kept
         prepared = {}
-        for place, piece in self._of("client"):
-            if hasattr(piece, "prepare"):
-                shared = key.child("prepared", round=number, place=place)
-                prepared[place] = piece.prepare(Facts(self.layout, shared, kept.get(_PREVIOUS), train))
-        return Opening(number, key, kept, prepared)
+        for nth, piece in enumerate(self.round.client):
+            found = piece.prepare(Facts(self.layout, key.child("prepare", nth=nth), kept.get(_PREVIOUS), train))
+            if found is not None:
+                prepared[nth] = found
+        public = {place: value for place, value in kept.items() if not place.startswith("server.")}
+        return Opening(number, key, public, prepared)
 
-    def _context(self, place: int, opening: Opening, key: Key) -> Context:
-        state = opening.kept.get(f"piece.{place}")
-        claim = self.proof.before[place]
-        return Context(opening.number, self.layout, claim, key, prepared=opening.prepared.get(place), state=state)
+    def _client_context(self, nth: int, opening: Opening) -> Context:
+        claim = self._claims("client")[nth]
+        state, prepared = opening.kept.get(_place("client", nth)), opening.prepared.get(nth)
+        return Context(opening.number, self.layout, claim, opening.shared(nth), prepared=prepared, state=state)
 
     def messages(self, rows: torch.Tensor, sizes: torch.Tensor, keys: Sequence[Key], opening: Opening) -> torch.Tensor:
         """What the clients send: the rows after the client slot, which may write over them. `keys` are the clients' own."""
-        for nth, (place, piece) in enumerate(self._of("client")):
-            shared = opening.key.child("shared", round=opening.number, nth=nth)
+        for nth, piece in enumerate(self.round.client):
             own = tuple(key.child("piece", nth=nth) for key in keys)
             spare = nth == 0 and self.round.personal is None  # what training gave, and nobody keeps
-            rows = piece(rows, replace(self._context(place, opening, shared), sizes=sizes, keys=own, spare=spare))
+            rows = piece(rows, replace(self._client_context(nth, opening), sizes=sizes, keys=own, spare=spare))
         return rows
 
     def weighted_sum(self, messages: torch.Tensor, sizes: torch.Tensor) -> tuple[torch.Tensor, float]:
@@ -95,30 +135,42 @@ class Slots:
             torch.sum(some.double() if alike else some.double() * weights[:, None], 0, out=sum_of)
         return total, float(weights.sum())
 
-    def release(self, total: torch.Tensor, weight: float, opening: Opening) -> tuple[torch.Tensor, Kept]:
+    def release(
+        self, total: torch.Tensor, weight: float, opening: Opening, keys: Keys, kept: Kept
+    ) -> tuple[torch.Tensor, Kept]:
         """What the server makes of the sum, and what is kept for the next round.
 
         As soon as the value is paid for, what client pieces did to its shape and scale is undone, last piece first.
         """
         value = self.round.aggregate.finish(total.double(), weight)  # float64 until the noise is in it
-        kept, undone = dict(opening.kept), False
-        for nth, (place, piece) in enumerate(self._of("server")):
-            if self.proof.before[place].paid and not undone:
-                value, undone = self._undo(value, opening, kept), True
-            own = opening.key.child("server", round=opening.number, nth=nth)
-            value = piece(value, self._context(place, opening, own))
+        later, undone = dict(kept), False
+        for nth, (piece, claim) in enumerate(zip(self.round.server, self._claims("server"), strict=True)):
+            if claim.paid and not undone:
+                value, undone = self._undo(value, opening, later), True
+            secret = keys.server_piece(nth)
+            own, state = secret.child("round", number=opening.number), kept.get(_place("server", nth))
+            context = Context(opening.number, self.layout, claim, own, state=state, secret=secret)
+            value = piece(value, context)
+            _keep(later, _place("server", nth), piece.follow(value, context))
         if not undone:
-            value = self._undo(value, opening, kept)
+            value = self._undo(value, opening, later)
         value = value.float()
-        if any(getattr(piece, "needs_previous", False) for _, piece in self._of("client")):
-            kept[_PREVIOUS] = value
-        return value, kept
+        if any(piece.needs_previous for piece in self.round.client):
+            later[_PREVIOUS] = value
+        return value, later
 
-    def _undo(self, value: torch.Tensor, opening: Opening, kept: Kept) -> torch.Tensor:
-        for place, piece in reversed(self._of("client")):
-            context = self._context(place, opening, opening.key)
-            if hasattr(piece, "follow"):
-                kept[f"piece.{place}"] = piece.follow(value, context)
-            if hasattr(piece, "undo"):
-                value = piece.undo(value, context)
+    def _undo(self, value: torch.Tensor, opening: Opening, later: Kept) -> torch.Tensor:
+        for nth, piece in reversed(list(enumerate(self.round.client))):
+            context = self._client_context(nth, opening)
+            _keep(later, _place("client", nth), piece.follow(value, context))
+            value = piece.undo(value, context)
         return value
+
+
+def _place(slot: str, nth: int) -> str:
+    return f"{slot}.{nth}"
+
+
+def _keep(kept: Kept, place: str, value: torch.Tensor | None) -> None:
+    if value is not None:
+        kept[place] = value

@@ -15,12 +15,13 @@ from sfumato.gradients.mean_gradients import mean_gradients
 from sfumato.gradients.product import written_out
 from sfumato.local.task import Task
 from sfumato.pieces.optimizer import GradientDescent
+from sfumato.pieces.protocol import LocalPiece
 from sfumato.pieces.sampler import Everyone, FixedSize, Poisson
 from sfumato.shapes import Row, Rows
 
 
 @dataclass(frozen=True)
-class PlainSteps:
+class PlainSteps(LocalPiece):
     """DpSgd without clip and noise: each step draws a batch and moves along its mean gradient.
 
     States nothing: however it trains, a client can move its row without bound.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sfumato.account import accountant
-from sfumato.account.event import Repeated, Unit, compose, why_not_private
+from sfumato.account.event import Nothing, Repeated, Unit, compose, why_not_private
 from sfumato.derive import Derivation
 from sfumato.errors import BudgetExceeded, LedgerError
 from sfumato.ledger.ledger import Ledger
@@ -27,7 +27,12 @@ class Spending:
 
     def reserve(self, number: int, attempt: int, key: str) -> list[tuple[Ledger, int]]:
         """Commit one round to the shared ledger first: what is reserved there and nowhere else still counts there."""
-        costs = {unit: Cost(proof.relation, proof.world, proof.server) for unit, proof in self.derivation.units.items()}
+        due = 0 if attempt else number  # a later attempt draws anew, whatever an earlier one paid for
+        costs = {}
+        for unit, proof in self.derivation.units.items():
+            world = proof.at(due)
+            assert world is not None, "everyone's view has an event"
+            costs[unit] = Cost(proof.relation, world, proof.at(due, server=True))
         ledgers = [self.own] if self.shared is None else [self.shared, self.own]
         return [
             (
@@ -56,25 +61,26 @@ class Spending:
             if ledger is not None:
                 ledger.close()
 
-    def affords(self, further: int) -> bool:
-        """Whether so many further rounds stay within the run's own budget."""
-        return self.budget is None or self._epsilon(further) <= self.budget[0]
+    def affords(self, rounds: int, start: int, attempt: int) -> bool:
+        """Whether rounds `start` to `rounds` stay within the run's own budget."""
+        return self.budget is None or self._epsilon(rounds, start, attempt) <= self.budget[0]
 
-    def check(self, number: int, key: str) -> None:
+    def check(self, number: int, attempt: int, key: str) -> None:
         """Stop before the round that would pass the run's own budget; a round that was reserved before is paid for."""
-        if self.budget is None or self.own.holds(key) or self.affords(1):
+        if self.budget is None or self.own.holds(key) or self.affords(number + 1, number, attempt):
             return
+        epsilon = self._epsilon(number + 1, number, attempt)
         raise BudgetExceeded(
-            f"round {number + 1} would bring epsilon to {self._epsilon(1):.4g}, over the budget of {self.budget[0]:g} at delta "
+            f"round {number + 1} would bring epsilon to {epsilon:.4g}, over the budget of {self.budget[0]:g} at delta "
             f"{self.budget[1]:g}. The run stops after {number} rounds; what was released stays within the budget."
         )
 
-    def _epsilon(self, further: int) -> float:
+    def _epsilon(self, rounds: int, start: int, attempt: int) -> float:
         assert self.budget is not None
         proof = self.derivation.primary
         spent = self.own.spent(proof.unit)
-        event = compose(*([spent.world] if spent else []), *([Repeated(proof.world, further)] if further else []))
-        return accountant("auto").epsilon(event, self.budget[1])
+        further = Repeated(proof.world, rounds - start) if attempt and rounds > start else proof.after(rounds, start)
+        return accountant("auto").epsilon(compose(spent.world if spent else Nothing(), further), self.budget[1])
 
 
 def open_shared(path: Path | None, population: str, derivation: Derivation, seeded: bool, force: bool) -> Ledger | None:

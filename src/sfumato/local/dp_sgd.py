@@ -19,12 +19,13 @@ from sfumato.local.task import LossPerRecord, Task
 from sfumato.pieces.law import Gaussian
 from sfumato.pieces.optimizer import GradientDescent
 from sfumato.pieces.payment import check_batch, pay_in_local_steps
+from sfumato.pieces.protocol import LocalPiece
 from sfumato.pieces.sampler import Everyone, FixedSize, Poisson
 from sfumato.shapes import Row, Rows
 
 
 @dataclass(frozen=True)
-class DpSgd:
+class DpSgd(LocalPiece):
     """Each step clips every record's gradient, adds noise to their sum, and lets an optimizer move on the noisy mean.
 
     `batch` draws the records of each step: Poisson(rate), FixedSize(size) or Everyone(). `records` is a public number: the
@@ -67,6 +68,10 @@ class DpSgd:
     def divisor(self) -> float:
         """The expected batch at the declared number of records: a public constant."""
         return self.batch.expected(self.records)
+
+    def noise_and_norm(self) -> tuple[float, float]:
+        """The noise multiplier, and the norm that it is a multiple of."""
+        return self.noise_multiplier, self.clip
 
     def with_noise(self, noise_multiplier: float) -> DpSgd:
         """The same with other noise."""

@@ -14,11 +14,13 @@ from sfumato.claim import Claim
 from sfumato.data.population import Records
 from sfumato.errors import BadValue, UnsoundRound
 from sfumato.local.task import LossPerRecord, Task
+from sfumato.pieces.protocol import LocalPiece
 from sfumato.shapes import Rows
+from sfumato.update import Layout
 
 
 @dataclass(frozen=True)
-class PerClient:
+class PerClient(LocalPiece):
     """Every client trains by `default`, but for those that `own` names: PerClient(DpSgd(...), {3: DpSgd(...)}).
 
     States, for records: each client pays for its own steps, batches and noise, whatever the others do, because all that
@@ -26,7 +28,7 @@ class PerClient:
     Who trains how is public: it is written here, before data are seen, and stays so in every round.
     """
 
-    default: Any
+    default: LocalPiece
     own: Any = ()  # a mapping from client to piece; kept as pairs of clients and piece
     fresh_rows: ClassVar[bool] = True
 
@@ -43,14 +45,14 @@ class PerClient:
             )
 
     @property
-    def pieces(self) -> tuple[Any, ...]:
+    def pieces(self) -> tuple[LocalPiece, ...]:
         """The default, then the others."""
         return (self.default, *(piece for _, piece in self.own))
 
     @property
     def one_by_one(self) -> bool:
         """Whether every piece trains one client after another."""
-        return all(getattr(piece, "one_by_one", False) for piece in self.pieces)
+        return all(piece.one_by_one for piece in self.pieces)
 
     def carry(self, claim: Claim) -> Claim:
         """Every client's own event; what else is stated must not depend on the client."""
@@ -77,31 +79,38 @@ class PerClient:
     def _event(self, events: list[Event]) -> Event:
         return ByClient(events[0], tuple((who, event) for (who, _), event in zip(self.own, events[1:], strict=True)))
 
+    def noise_and_norm(self) -> tuple[float, float | None] | None:
+        """Those of the default."""
+        return self.default.noise_and_norm()
+
     def with_noise(self, noise_multiplier: float) -> PerClient:
         """The same with other noise for the default; the others keep their proportion to it."""
-        factor = noise_multiplier / self.default.noise_multiplier
-        own = tuple((who, piece.with_noise(piece.noise_multiplier * factor)) for who, piece in self.own)
+        usual, *others = (piece.noise_and_norm() for piece in self.pieces)
+        assert usual is not None, "the default has noise to choose"
+        factor = noise_multiplier / usual[0]
+        own = tuple(
+            (who, piece if noise is None else piece.with_noise(noise[0] * factor))
+            for (who, piece), noise in zip(self.own, others, strict=True)
+        )
         return PerClient(self.default.with_noise(noise_multiplier), own)
 
-    @property
-    def noise_multiplier(self) -> float:
-        """That of the default."""
-        return float(self.default.noise_multiplier)
-
-    @property
-    def clip(self) -> float:
-        """That of the default."""
-        return float(self.default.clip)
+    def message_length(self, layout: Layout) -> int:
+        """The same for every client: rows are added."""
+        lengths = {piece.message_length(layout) for piece in self.pieces}
+        if len(lengths) > 1:
+            raise BadValue(
+                f"PerClient: the clients' messages have lengths {sorted(lengths)}. Give all the same length."
+            )
+        return lengths.pop()
 
     def check(self, module: nn.Module, loss: LossPerRecord, example: Records) -> None:
         """What every piece refuses."""
         for piece in self.pieces:
-            if hasattr(piece, "check"):
-                piece.check(module, loss, example)
+            piece.check(module, loss, example)
 
-    def trial(self) -> tuple[Any, int]:
+    def trial(self) -> tuple[LocalPiece, int]:
         """The default's, for measuring."""
-        return self.default.trial() if hasattr(self.default, "trial") else (self.default, 32)
+        return self.default.trial()
 
     def train(self, task: Task) -> Rows:
         """The rows, in the order given."""
@@ -111,7 +120,7 @@ class PerClient:
                 "PerClient: the engine does not say which clients these are, so none can train by its own settings."
             )
         pieces = [chosen.get(client, self.default) for client in task.ids]
-        rows = torch.empty(len(task.clients), task.layout.dimension)
+        rows = torch.empty(len(task.clients), self.message_length(task.layout))
         for piece in dict.fromkeys(pieces):
             places = [place for place, other in enumerate(pieces) if other == piece]
             rows[places] = piece.train(task.some(places)).to(rows)

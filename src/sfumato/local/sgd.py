@@ -22,11 +22,12 @@ from sfumato.local.penalty import NormPenalty
 from sfumato.local.sharpness import SharpnessAware
 from sfumato.local.task import Task
 from sfumato.pieces.clip import clipped
+from sfumato.pieces.protocol import LocalPiece
 from sfumato.shapes import Rows
 
 
 @dataclass(frozen=True)
-class Sgd:
+class Sgd(LocalPiece):
     """Each drawn client starts from the global parameters and takes shuffled mini-batch steps; its row is the difference.
 
     States nothing: however it trains, a client can move its row without bound. `lr` is multiplied by `lr_decay` after

@@ -11,11 +11,12 @@ from sfumato.claim import Claim
 from sfumato.errors import BadValue, UnsoundRound
 from sfumato.pieces.clip import Clip, clipped
 from sfumato.pieces.context import Context
+from sfumato.pieces.protocol import ClientPiece
 from sfumato.shapes import Row, Rows
 
 
 @dataclass(frozen=True)
-class AdaptiveClip:
+class AdaptiveClip(ClientPiece):
     """Clip to a norm that follows a quantile of the updates' norms (Andrew et al. 2021), with one noise for both.
 
     The row is divided by the current norm, clipped to 1, and carries one coordinate more: `bit_weight` times +1 if its norm

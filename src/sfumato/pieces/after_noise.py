@@ -14,11 +14,12 @@ from sfumato.claim import Claim
 from sfumato.data.population import PublicData
 from sfumato.errors import BadValue, UnsoundRound
 from sfumato.pieces.context import Context
+from sfumato.pieces.protocol import ServerPiece
 from sfumato.shapes import Row
 
 
 @dataclass(frozen=True)
-class PostProcess:
+class PostProcess(ServerPiece):
     """Any function of the aggregate, and of public data if it needs some.
 
     States: nothing is lost, if the value was paid for before and the data are public.
@@ -54,7 +55,7 @@ _NEGLIGIBLE = 1e-18
 
 
 @dataclass(frozen=True)
-class LaplacianSmoothing:
+class LaplacianSmoothing(ServerPiece):
     """Multiply by the inverse of I + strength L, with L the Laplacian of a ring (periodic, as the paper's FFT has it).
 
     States: its eigenvalues 1 / (1 + strength (2 - 2 cos)) lie in (0, 1], so no L2 norm grows; its kernel is positive and sums

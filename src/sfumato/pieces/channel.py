@@ -7,10 +7,11 @@ from typing import ClassVar
 
 from sfumato.claim import Claim
 from sfumato.pieces.payment import check_honest, pay_by_shares
+from sfumato.pieces.protocol import Channel
 
 
 @dataclass(frozen=True)
-class Plain:
+class Plain(Channel):
     """The server sees every message as it was sent. States: noise shares pay, for the server at the noise of one message."""
 
     shows: ClassVar[str] = "every message"
@@ -21,7 +22,7 @@ class Plain:
 
 
 @dataclass(frozen=True)
-class SecureSum:
+class SecureSum(Channel):
     """The server sees the sum of the messages and who sent them, and nothing else. Simulated here: the messages are in memory.
 
     States: with noise shares, the world pays the sampler's event at the noise of the sum, and so does the server, but as one

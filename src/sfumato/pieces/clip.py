@@ -11,6 +11,7 @@ from sfumato.claim import Claim
 from sfumato.errors import BadValue
 from sfumato.pieces.context import Context
 from sfumato.pieces.norms import norms_from_above
+from sfumato.pieces.protocol import ClientPiece
 from sfumato.shapes import Rows
 
 # Float32 products round by at most 2^-24 each, so a factor shrunk by 2^-20 keeps every float32 row within the norm.
@@ -35,7 +36,7 @@ def clipped(rows: Rows, norm: float, out: Rows | None = None) -> Rows:
 
 
 @dataclass(frozen=True)
-class Clip:
+class Clip(ClientPiece):
     """Scale each whole row down to L2 norm `norm`; a row with a NaN or an infinity becomes zero.
 
     States: every row has L2 norm at most `norm` (hence L1 norm at most sqrt(d) times it), whatever the data. Norms are
@@ -61,7 +62,7 @@ class Clip:
 
 
 @dataclass(frozen=True)
-class ClipPerLayer:
+class ClipPerLayer(ClientPiece):
     """Clip each layer's part of the row to its own norm.
 
     States: the whole row's L2 norm is at most the root of the sum of the squares, with one standard deviation for all.

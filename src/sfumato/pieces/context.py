@@ -6,10 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
+from torch import nn
 
 from sfumato.claim import Claim
 from sfumato.data.population import PublicData
+from sfumato.errors import BadValue
 from sfumato.key import Key
+from sfumato.objective import Objective
 from sfumato.update import Layout
 
 
@@ -32,6 +35,13 @@ class Context:
     prepared: torch.Tensor | None = None
     state: torch.Tensor | None = None
     spare: bool = False
+    secret: Key | None = None  # at the server: the piece's own, of which each round's key is a child
+
+    def server_key(self, round: int) -> Key:
+        """The server piece's own key of any round: the same noise can be drawn again, and need not be stored."""
+        if self.secret is None:
+            raise BadValue("a client piece cannot have a key of the server: it would know the noise that hides others.")
+        return self.secret.child("round", number=round)
 
 
 @dataclass(frozen=True)
@@ -45,3 +55,18 @@ class Facts:
     key: Key
     previous: torch.Tensor | None
     train: Callable[[PublicData], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class StepContext:
+    """What an optimizer may look at besides the release: enough to train a student on public data, which is a field of its own.
+
+    `module(params)` is a copy of the model with these parameters, to do with as one likes; `layout.row` reads it out. `key` is
+    the server's, for this round.
+    """
+
+    round: int
+    layout: Layout
+    objective: Objective
+    module: Callable[[torch.Tensor], nn.Module]
+    key: Key

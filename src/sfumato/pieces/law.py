@@ -35,6 +35,9 @@ class Law(Protocol):
     def sample(self, shape: tuple[int, ...], stddev: float, key: Key) -> torch.Tensor:
         """Float64 noise of this standard deviation."""
 
+    def with_noise(self, noise_multiplier: float) -> Law:
+        """The same law with another multiple."""
+
 
 def _check(law: str, noise_multiplier: float) -> None:
     if not (noise_multiplier > 0.0 and math.isfinite(noise_multiplier)):
@@ -73,6 +76,10 @@ class Gaussian:
         """Float64 noise."""
         return key.normal(*shape, stddev=stddev)
 
+    def with_noise(self, noise_multiplier: float) -> Gaussian:
+        """The same law with another multiple."""
+        return Gaussian(noise_multiplier)
+
 
 @dataclass(frozen=True)
 class Laplace:
@@ -103,3 +110,7 @@ class Laplace:
     def sample(self, shape: tuple[int, ...], stddev: float, key: Key) -> torch.Tensor:
         """Float64 noise."""
         return key.laplace(*shape, stddev=stddev)
+
+    def with_noise(self, noise_multiplier: float) -> Laplace:
+        """The same law with another multiple."""
+        return Laplace(noise_multiplier)

@@ -12,6 +12,7 @@ from sfumato.claim import Claim, text
 from sfumato.data.population import PublicData
 from sfumato.errors import BadValue, UnsoundRound
 from sfumato.pieces.context import Context, Facts
+from sfumato.pieces.protocol import ClientPiece
 from sfumato.shapes import Row, Rows
 from sfumato.update import Layout
 
@@ -27,7 +28,7 @@ def kept_of(keep: float, size: int) -> int:
 
 
 @dataclass(frozen=True)
-class TopK:
+class TopK(ClientPiece):
     """Keep the fraction `keep` of each layer's coordinates with the largest magnitude, and zero the rest (LUS; Definition 5).
 
     States: no norm grows. Which coordinates a client keeps is private, so the noise that follows must cover all of them, as
@@ -119,7 +120,7 @@ def largest(row: torch.Tensor, keep: float, layout: Layout) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class SharedMask:
+class SharedMask(ClientPiece):
     """All clients send the same coordinates and no others; the server puts them back in their places after the noise.
 
     States: no norm grows, and the choice is public, so the noise needs to cover the kept coordinates only. The choice is
@@ -144,6 +145,7 @@ class SharedMask:
     def __call__(self, rows: Rows, context: Context) -> torch.Tensor:
         """The kept coordinates of each row."""
         assert context.prepared is not None, "the mask is prepared before the round"
+        context.layout.check_whole(rows, self)
         return rows.index_select(1, context.prepared)
 
     def undo(self, value: Row, context: Context) -> torch.Tensor:

@@ -10,11 +10,12 @@ import torch
 from sfumato.account.event import Unit
 from sfumato.claim import Claim
 from sfumato.errors import BadValue, UnsoundRound
+from sfumato.pieces.protocol import Aggregate
 from sfumato.shapes import Row
 
 
 @dataclass(frozen=True)
-class Mean:
+class Mean(Aggregate):
     """The sum of the rows over a constant that is written down before any data is seen.
 
     States: one row's part shrinks by the constant. A realised count would itself depend on the client that is to be hidden.
@@ -34,13 +35,18 @@ class Mean:
         """The aggregate from the sum of the weighted rows and the sum of the weights."""
         return total / self.over
 
+    @property
+    def divisor(self) -> float:
+        """The public constant that the sum is divided by."""
+        return self.over
+
     def carry(self, claim: Claim) -> Claim:
         """Rows become one."""
         return replace(claim.scaled(1.0 / self.over), aggregated=True)
 
 
 @dataclass(frozen=True)
-class RealisedMean:
+class RealisedMean(Aggregate):
     """The mean over those who really replied, `by` clients or by examples: plain FedAvg.
 
     States: nothing about clients, since both the count and the sum of the weights depend on who is there; it is free

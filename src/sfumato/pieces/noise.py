@@ -12,11 +12,12 @@ from sfumato.errors import BadValue, UnsoundRound
 from sfumato.pieces.context import Context
 from sfumato.pieces.law import Gaussian, Law
 from sfumato.pieces.payment import check_honest, pay_at_client, pay_at_server
+from sfumato.pieces.protocol import ClientPiece, ServerPiece
 from sfumato.shapes import Rows, Value
 
 
 @dataclass(frozen=True)
-class AddNoise:
+class AddNoise(ClientPiece, ServerPiece):
     """Add noise to every coordinate: of the aggregate at the server, or of each message at the client.
 
     States, at the server: the world pays the sampler's amplified event; the server saw the rows before the noise, so
@@ -41,6 +42,14 @@ class AddNoise:
             noisy = noisy + torch.cat([torch.empty(0), *own]).reshape(value.shape).to(value.device)
         return noisy.to(value.dtype)
 
+    def noise_and_norm(self) -> tuple[float, None]:
+        """The law's noise multiplier; the norm is the claim's."""
+        return self.law.noise_multiplier, None
+
+    def with_noise(self, noise_multiplier: float) -> AddNoise:
+        """The same with other noise."""
+        return replace(self, law=self.law.with_noise(noise_multiplier))
+
     def carry(self, claim: Claim) -> Claim:
         """Pay the event."""
         if claim.paid and math.isfinite(claim.l2):
@@ -58,7 +67,7 @@ class AddNoise:
 
 
 @dataclass(frozen=True)
-class NoiseShare:
+class NoiseShare(ClientPiece):
     """Each client adds Gaussian noise of its own, so that any `clients` honest ones together have the law's deviation.
 
     `clients` is the smallest cohort that may reply, minus those who are curious and would subtract their own share. States:
@@ -82,6 +91,14 @@ class NoiseShare:
         shares = [self.law.sample((rows.shape[1],), deviation, key.child("share")) for key in context.keys]
         return (rows.double() + torch.cat([torch.empty(0), *shares]).reshape(rows.shape).to(rows.device)).to(rows.dtype)
 
+    def noise_and_norm(self) -> tuple[float, None]:
+        """The law's noise multiplier; the norm is the claim's."""
+        return self.law.noise_multiplier, None
+
+    def with_noise(self, noise_multiplier: float) -> NoiseShare:
+        """The same with other noise."""
+        return replace(self, law=self.law.with_noise(noise_multiplier))
+
     def carry(self, claim: Claim) -> Claim:
         """A share of the noise is in each message."""
         if claim.at_client(self).paid:
@@ -94,7 +111,7 @@ class NoiseShare:
         check_honest(self, self.clients, claim)
         assert claim.sampling is not None, "the sampler comes first"
         larger = replace(claim, population=claim.population + 1)
-        if claim.presence_is_hidden and claim.sampling.cohort(larger) != claim.sampling.cohort(claim):
+        if claim.presence_is_hidden and claim.sampling.cohort_size(larger) != claim.sampling.cohort_size(claim):
             raise UnsoundRound(
                 f"{text(self)}: under add/remove a client that is not there adds no share, so the noise in the sum changes with "
                 "the very client that is to be hidden.",

@@ -6,15 +6,13 @@ The server steps along the aggregate; private local training steps along the neg
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
 
 import torch
 
 from sfumato.claim import Claim
 from sfumato.errors import BadValue, nearest
+from sfumato.pieces.protocol import State, StepRule
 from sfumato.shapes import Row
-
-State: TypeAlias = dict[str, torch.Tensor]
 
 
 def _positive(name: str, lr: float) -> None:
@@ -23,17 +21,13 @@ def _positive(name: str, lr: float) -> None:
 
 
 @dataclass(frozen=True)
-class GradientDescent:
+class GradientDescent(StepRule):
     """params + lr * update."""
 
     lr: float = 1.0
 
     def __post_init__(self) -> None:
         _positive("GradientDescent", self.lr)
-
-    def start(self, params: Row) -> State:
-        """No state."""
-        return {}
 
     def step(self, params: Row, state: State, update: Row) -> tuple[Row, State]:
         """One step along the update."""
@@ -45,7 +39,7 @@ class GradientDescent:
 
 
 @dataclass(frozen=True)
-class Momentum:
+class Momentum(StepRule):
     """velocity = momentum * velocity + update; params + lr * velocity (FedAvgM, Hsu et al. 2019)."""
 
     lr: float = 1.0
@@ -71,7 +65,7 @@ class Momentum:
 
 
 @dataclass(frozen=True)
-class Adam:
+class Adam(StepRule):
     """Adam on the update (FedAdam, Reddi et al. 2021), with bias correction as in Kingma and Ba."""
 
     lr: float = 0.01
@@ -108,7 +102,7 @@ class Adam:
 
 
 @dataclass(frozen=True)
-class Averaged:
+class Averaged(StepRule):
     """Another optimizer whose iterates are averaged: training goes on from the last one, and the average is reported.
 
     average = decay * average + (1 - decay) * params, over 1 - decay^count, so that the start counts for nothing (Polyak and
@@ -116,7 +110,7 @@ class Averaged:
     last iterate.
     """
 
-    inner: Any = field(default_factory=GradientDescent)
+    inner: StepRule = field(default_factory=GradientDescent)
     decay: float = 0.9
 
     def __post_init__(self) -> None:
@@ -128,7 +122,7 @@ class Averaged:
     def start(self, params: Row) -> State:
         """The inner state, and an average of nothing."""
         nothing = {"average": torch.zeros_like(params), "count": torch.zeros((), dtype=torch.int64)}
-        inner: State = self.inner.start(params)
+        inner = self.inner.start(params)
         return {**{f"inner.{name}": value for name, value in inner.items()}, **nothing}
 
     def step(self, params: Row, state: State, update: Row) -> tuple[Row, State]:
@@ -146,14 +140,7 @@ class Averaged:
 
     def carry(self, claim: Claim) -> Claim:
         """Post-processing; the inner one may object."""
-        carried: Claim = self.inner.carry(claim)
-        return carried
-
-
-def reported(optimizer: Any, params: Row, state: State) -> Row:
-    """What a run shows and keeps: the parameters, or what the optimizer makes of them."""
-    shown: Row = optimizer.report(params, state) if hasattr(optimizer, "report") else params
-    return shown
+        return self.inner.carry(claim)
 
 
 def optimizer_named(name: str, lr: float) -> GradientDescent | Momentum | Adam:

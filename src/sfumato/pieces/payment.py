@@ -49,7 +49,7 @@ def pay_at_client(claim: Claim, law: Law, who: object) -> Claim:
 def check_honest(who: object, shares: int, claim: Claim, smallest: int = 0) -> int:
     """Refuse noise that was divided among more clients than are sure to be honest and to reply; the size of the cohort."""
     assert claim.sampling is not None, "the sampler comes first"
-    size = claim.sampling.cohort(claim)
+    size = claim.sampling.cohort_size(claim)
     if size is None:
         raise UnsoundRound(
             f"{text(who)}: the size of the cohort varies, and with it the noise in the sum.",

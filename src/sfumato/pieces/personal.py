@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from sfumato.account.event import Unit
 from sfumato.claim import Claim
 from sfumato.errors import BadValue, UnsoundRound
+from sfumato.pieces.protocol import PersonalPiece
 from sfumato.shapes import Row
 
 
 @dataclass(frozen=True)
-class HelperBlend:
+class HelperBlend(PersonalPiece):
     """The helper model of PriFedSync, equation 2.1: (1 - weight) times the client's own model plus weight times the global.
 
     Clients that are not drawn keep their helper, and one that was never drawn begins at the global model. With weight 0 a
@@ -29,7 +30,7 @@ class HelperBlend:
                     f"HelperBlend(weight={weight}): the weight of the global model is from 0 to 1, e.g. 0.1."
                 )
 
-    def keep(self, own: Row, params: Row, client: int | None = None) -> Row:
+    def keep(self, own: Row, params: Row, client: int) -> Row:
         """What the client stores after a round: its next start."""
         weight = next((weight for number, weight in self.own if number == client), self.weight)
         return (1.0 - weight) * own + weight * params

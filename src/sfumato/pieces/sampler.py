@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from sfumato.account.event import Event, FixedSizeSampled, PoissonSampled, Relat
 from sfumato.claim import Claim, Reach, Release
 from sfumato.errors import BadValue, UnsoundRound
 from sfumato.key import Key
+from sfumato.pieces.protocol import FreshSampler
 
 
 def _known_relation(sampler: str, relation: str) -> Relation:
@@ -26,14 +27,8 @@ def _known_relation(sampler: str, relation: str) -> Relation:
         raise BadValue(f"{sampler}: there is no relation {relation!r}. Use one of {names}.") from None
 
 
-def _reach(claim: Claim, displaces: bool = False) -> Reach:
-    """A row comes or goes, or it turns into another: when its data are swapped, and when whoever joins displaces somebody."""
-    swapped = claim.unit is Unit.RECORD or claim.relation is Relation.REPLACE
-    return claim.rows_apart if swapped or displaces else claim.row
-
-
 @dataclass(frozen=True)
-class Poisson:
+class Poisson(FreshSampler):
     """Each client is drawn with probability `rate`, independently of the others, anew every round.
 
     States: add/remove (and zero-out, the same pair) by the exact pair N(0) against (1-rate) N(0) + rate N(1); replace by
@@ -45,7 +40,6 @@ class Poisson:
 
     rate: float
     relation: Relation = Relation.ADD_REMOVE
-    curious: ClassVar[int] = 1  # what others know of the cohort tells nothing of a client's own draw
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relation", _known_relation("Poisson", self.relation))
@@ -79,13 +73,9 @@ class Poisson:
         """The chance to be drawn, whatever one knows of others."""
         return self.rate
 
-    def cohort(self, claim: Claim) -> int | None:
-        """It varies."""
-        return None
-
     def reach(self, claim: Claim, seen: bool) -> Reach:
         """A row comes or goes, or turns into another."""
-        return _reach(claim)
+        return claim.moved
 
     def amplified(self, release: Release, claim: Claim) -> Event:
         """The round's event for those who do not see the cohort."""
@@ -95,7 +85,7 @@ class Poisson:
 
 
 @dataclass(frozen=True)
-class FixedSize:
+class FixedSize(FreshSampler):
     """A cohort of exactly `size` clients, uniformly without replacement, anew every round.
 
     States: replace by the profile C_q of the unsampled event, and so zero-out, which swaps a row for a zero one; add/remove
@@ -154,7 +144,7 @@ class FixedSize:
         """The chance to be drawn, for those who know `curious` clients' own part."""
         return self.size / (claim.population - self.curious)
 
-    def cohort(self, claim: Claim) -> int | None:
+    def cohort_size(self, claim: Claim) -> int | None:
         """The declared size."""
         return self.size
 
@@ -163,7 +153,7 @@ class FixedSize:
 
         Where it is seen, it is the same cohort in both worlds, so a row that is zeroed moves the sum by no more than itself.
         """
-        return _reach(claim, displaces=not seen)
+        return claim.moved if seen else claim.rows_apart
 
     def amplified(self, release: Release, claim: Claim) -> Event:
         """The round's event for those who do not see the cohort."""
@@ -180,7 +170,7 @@ class FixedSize:
 
 
 @dataclass(frozen=True)
-class Everyone:
+class Everyone(FreshSampler):
     """Every client takes part in every round. States: no amplification, so the cohort needs no secrecy.
 
     >>> Everyone().draw(3, Key.from_seed(0))
@@ -188,7 +178,6 @@ class Everyone:
     """
 
     relation: Relation = Relation.ADD_REMOVE
-    curious: ClassVar[int] = 1  # clients see the model, and each knows its own share of the noise
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relation", _known_relation("Everyone", self.relation))
@@ -209,13 +198,13 @@ class Everyone:
         """Certainty."""
         return 1.0
 
-    def cohort(self, claim: Claim) -> int | None:
+    def cohort_size(self, claim: Claim) -> int | None:
         """The declared population."""
         return claim.population
 
     def reach(self, claim: Claim, seen: bool) -> Reach:
         """A row comes or goes, or turns into another."""
-        return _reach(claim)
+        return claim.moved
 
     def amplified(self, release: Release, claim: Claim) -> Event:
         """The event itself."""

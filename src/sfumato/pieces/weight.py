@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from sfumato.claim import Claim, text
 from sfumato.errors import BadValue, UnsoundRound
 from sfumato.pieces.context import Context
+from sfumato.pieces.protocol import ClientPiece
 from sfumato.shapes import Rows
 
 
 @dataclass(frozen=True)
-class WeightByExamples:
+class WeightByExamples(ClientPiece):
     """Multiply each row by min(n, cap) / cap, n being the client's number of records.
 
     States: the factor is at most 1, so no norm grows. Without a cap (a row times n) it has no bound, and is refused after a

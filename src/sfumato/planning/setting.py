@@ -108,7 +108,7 @@ class Setting:
 
     def at(self, multiplier: float) -> Setting:
         """The same with other noise."""
-        return replace(self, law=replace(self.law, noise_multiplier=multiplier))
+        return replace(self, law=self.law.with_noise(multiplier))
 
     @property
     def law_name(self) -> str:

@@ -14,8 +14,8 @@ def dp_fedavg_adaptive(
 ) -> Round:
     """Adaptive clipping (Andrew et al. 2021); `clip` is the norm of the first round."""
     from sfumato.pieces.adaptive_clip import AdaptiveClip
-    from sfumato.recipes.dp_fedavg import dp_fedavg
+    from sfumato.recipes.dp_fedavg import dp_fedavg, parts
 
     base = dp_fedavg(population, **common)
-    clip = AdaptiveClip(base.client[0].norm, quantile, clip_rate, bit_weight)
-    return replace(base, client=(clip, *base.client[1:]))
+    _, clip, _ = parts(base)
+    return replace(base, client=(AdaptiveClip(clip, quantile, clip_rate, bit_weight), *base.client[1:]))

@@ -16,8 +16,9 @@ def dp_fedavg_blur(population: int, *, penalty: float = 1.0, keep: float = 1.0, 
     """
     from sfumato.local.penalty import NormPenalty
     from sfumato.pieces.mask import TopK
-    from sfumato.recipes.dp_fedavg import dp_fedavg
+    from sfumato.recipes.dp_fedavg import dp_fedavg, parts
 
     base = dp_fedavg(population, **common)
-    penalties = (*base.local.penalties, NormPenalty(penalty, base.client[0].norm))
-    return replace(base, local=replace(base.local, penalties=penalties), client=(TopK(keep), *base.client))
+    local, clip, _ = parts(base)
+    penalties = (*local.penalties, NormPenalty(penalty, clip))
+    return replace(base, local=replace(local, penalties=penalties), client=(TopK(keep), *base.client))

@@ -14,8 +14,9 @@ def dp_fed_ls(
 ) -> Round:
     """Laplacian smoothing of the noisy aggregate (Liang et al. 2020); `project` clips after every local step, as they do."""
     from sfumato.pieces.after_noise import LaplacianSmoothing
-    from sfumato.recipes.dp_fedavg import dp_fedavg
+    from sfumato.recipes.dp_fedavg import dp_fedavg, parts
 
     base = dp_fedavg(population, **common)
-    local = replace(base.local, project=base.client[0].norm) if project else base.local
+    local, clip, _ = parts(base)
+    local = replace(local, project=clip) if project else local
     return replace(base, local=local, server=(*base.server, LaplacianSmoothing(strength, per_layer)))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sfumato.local.sgd import Sgd
+    from sfumato.pieces.law import Gaussian
     from sfumato.round import Round
 
 
@@ -48,3 +50,16 @@ def dp_fedavg(
         server=(AddNoise(Gaussian(noise_multiplier)),),
         optimizer=Averaged(optimizer, average) if average else optimizer,
     )
+
+
+def parts(base: Round) -> tuple[Sgd, float, Gaussian]:
+    """What recipes that change DP-FedAvg read of it: its local steps, its clip norm and its noise."""
+    from sfumato.local.sgd import Sgd
+    from sfumato.pieces.clip import Clip
+    from sfumato.pieces.law import Gaussian
+    from sfumato.pieces.noise import AddNoise
+
+    local, clip, noise = base.local, base.client[0], base.server[0]
+    assert isinstance(local, Sgd) and isinstance(clip, Clip)
+    assert isinstance(noise, AddNoise) and isinstance(noise.law, Gaussian)
+    return local, clip.norm, noise.law

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 def dp_fedsam(population: int, *, radius: float = 0.5, adaptive: bool = False, **common: Any) -> Round:
     """Sharpness-aware local steps (Shi et al. 2023); `adaptive` measures relative to the weights, as the released code does."""
     from sfumato.local.sharpness import SharpnessAware
-    from sfumato.recipes.dp_fedavg import dp_fedavg
+    from sfumato.recipes.dp_fedavg import dp_fedavg, parts
 
     base = dp_fedavg(population, **common)
-    return replace(base, local=replace(base.local, gradient=SharpnessAware(radius, adaptive)))
+    local, _, _ = parts(base)
+    return replace(base, local=replace(local, gradient=SharpnessAware(radius, adaptive)))
 
 
 def dp_fedsam_top_k(population: int, *, keep: float = 0.4, mask: str = "dense", **common: Any) -> Round:
@@ -26,6 +27,7 @@ def dp_fedsam_top_k(population: int, *, keep: float = 0.4, mask: str = "dense", 
     from sfumato.pieces.channel import SecureSum
     from sfumato.pieces.mask import PreviousTopK, RandomMask, SharedMask, TopK
     from sfumato.pieces.noise import NoiseShare
+    from sfumato.recipes.dp_fedavg import parts
     from sfumato.round import Unproven
 
     base = dp_fedsam(population, **common)
@@ -36,7 +38,7 @@ def dp_fedsam_top_k(population: int, *, keep: float = 0.4, mask: str = "dense", 
         return replace(base, client=(SharedMask(keep, chosen), *base.client))
     if mask != "published":
         raise BadValue(f"mask={mask!r}: {nearest(mask, ['dense', 'random', 'previous', 'published'])}")
-    noise, cohort = base.server[0].law, base.sample.expected(population)
+    (_, _, noise), cohort = parts(base), base.sample.expected(population)
     claimed = PoissonSampled(cohort / population, GaussianEvent(noise.noise_multiplier))
     step = "each client drops coordinates after adding its share of the noise, so what it keeps is hidden by few shares"
     return replace(

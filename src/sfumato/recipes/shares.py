@@ -16,10 +16,11 @@ def dp_fedavg_shares(
     from sfumato.pieces.channel import SecureSum
     from sfumato.pieces.noise import NoiseShare
     from sfumato.pieces.sampler import parse_sampler
-    from sfumato.recipes.dp_fedavg import dp_fedavg
+    from sfumato.recipes.dp_fedavg import dp_fedavg, parts
 
     sampler = parse_sampler(sample, relation or ("replace" if sample == "everyone" else ""))
     base = dp_fedavg(population, sample=sample, relation=relation, **common)
     honest = (smallest or round(sampler.expected(population))) - getattr(sampler, "curious", 1)
-    client = (*base.client, NoiseShare(base.server[0].law, max(1, honest)))
+    _, _, law = parts(base)
+    client = (*base.client, NoiseShare(law, max(1, honest)))
     return replace(base, sample=sampler, client=client, channel=SecureSum(smallest), server=())

@@ -87,20 +87,20 @@ class Run:
             "clip": clip,
             "stddev": proof.stddev,
             "sensitivity": proof.sensitivity,
-            "divisor": getattr(self.prepared.round.aggregate, "over", None),
+            "divisor": self.prepared.round.aggregate.divisor,
             "relation": str(proof.relation),
             "engine": f"{self.simulation.start.plan}",
         }
 
     def _epsilon_table(self) -> dict[int, float | None]:
         """Epsilon after each round, if every round goes as planned; in one pass."""
-        world = self.simulation.derivation.primary.world
+        proof = self.simulation.derivation.primary
         rounds = self.prepared.request.rounds
-        if isinstance(world, NonPrivate):
+        if isinstance(proof.world, NonPrivate):
             return {}
         every = self.prepared.request.evaluate_every
         shown = sorted({*range(every, rounds + 1, every), rounds})
-        found = accountant("auto").epsilons(world, shown, self.delta)
+        found = accountant("auto").epsilons(proof.world, [proof.times(number) for number in shown], self.delta)
         return dict(zip(shown, found, strict=True))
 
     def epsilon(self, progress: Progress) -> float | None:

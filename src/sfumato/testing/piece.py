@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -11,6 +10,7 @@ from sfumato.account.event import Relation, Unit
 from sfumato.claim import Claim
 from sfumato.key import Key
 from sfumato.pieces.context import Context, Facts
+from sfumato.pieces.protocol import ClientPiece
 from sfumato.pieces.sampler import Poisson
 from sfumato.update import Layout
 
@@ -30,14 +30,14 @@ def context_for(rows: torch.Tensor, claim: Claim, seed: int = 0) -> Context:
     return Context(0, layout, claim, root.child("shared"), torch.arange(1, len(rows) + 1) * 7, keys)
 
 
-def _ready(piece: Any, context: Context) -> Context:
+def _ready(piece: ClientPiece, context: Context) -> Context:
     """The context with what the piece prepares and keeps."""
     previous = Key.from_seed(8).normal(context.layout.dimension).float()
     facts = Facts(context.layout, Key.from_seed(9), previous, lambda data: previous)
     return replace(
         context,
-        prepared=piece.prepare(facts) if hasattr(piece, "prepare") else None,
-        state=piece.start() if hasattr(piece, "start") else None,
+        prepared=piece.prepare(facts),
+        state=piece.start(),
     )
 
 
@@ -64,7 +64,7 @@ def nasty_rows(dimension: int) -> torch.Tensor:
     return rows
 
 
-def check_piece(piece: Any, *, l2: float = float("inf"), dimensions: tuple[int, ...] = (1, 2, 7, 1000)) -> None:
+def check_piece(piece: ClientPiece, *, l2: float = float("inf"), dimensions: tuple[int, ...] = (1, 2, 7, 1000)) -> None:
     """Shape and type kept; rows independent; same key, same result; the stated radius holds on every nasty row.
 
     `l2` is the bound that rows already have when they reach the piece.
@@ -84,7 +84,7 @@ def _within(rows: torch.Tensor, l2: float) -> torch.Tensor:
     return (rows * factor).float()
 
 
-def _check_at(piece: Any, rows: torch.Tensor, claim: Claim) -> None:
+def _check_at(piece: ClientPiece, rows: torch.Tensor, claim: Claim) -> None:
     context = _ready(piece, context_for(rows, claim))
     kept = rows.clone()
     out = piece(rows, context)
@@ -93,16 +93,13 @@ def _check_at(piece: Any, rows: torch.Tensor, claim: Claim) -> None:
     after = piece.carry(claim)
     assert len(out) == len(rows), f"{name} changes the number of rows"
     assert out.shape[1] <= after.dimension, f"{name} gives {out.shape[1]} coordinates and states {after.dimension}"
-    if not hasattr(piece, "undo"):
-        assert out.shape == rows.shape, f"{name} changes the shape, and nothing undoes it"
     assert out.dtype == rows.dtype, f"{name} changes the type"
     again = piece(rows, _ready(piece, context_for(rows, claim)))
     assert torch.equal(torch.nan_to_num(out), torch.nan_to_num(again)), f"{name} gives two results for one key"
     over = piece(rows.clone(), replace(_ready(piece, context_for(rows, claim)), spare=True))
     assert torch.equal(torch.nan_to_num(out), torch.nan_to_num(over)), f"{name} gives another result on rows to spare"
     _check_rows_are_independent(piece, rows, out, claim, name)
-    if hasattr(piece, "undo"):
-        assert piece.undo(out[0], context).shape == rows[0].shape, f"{name} is not undone to the row's own shape"
+    assert piece.undo(out[0], context).shape == rows[0].shape, f"{name} is not undone to the row's own shape"
     norms = torch.linalg.vector_norm(out, dim=1, dtype=torch.float64)
     if after.l2 != float("inf"):
         assert bool((norms <= after.l2).all()), f"{name} states L2 norm {after.l2} but a row has {norms.max().item()}"
@@ -113,7 +110,9 @@ def _check_at(piece: Any, rows: torch.Tensor, claim: Claim) -> None:
         )
 
 
-def _check_rows_are_independent(piece: Any, rows: torch.Tensor, out: torch.Tensor, claim: Claim, name: str) -> None:
+def _check_rows_are_independent(
+    piece: ClientPiece, rows: torch.Tensor, out: torch.Tensor, claim: Claim, name: str
+) -> None:
     context = _ready(piece, context_for(rows, claim))
     assert context.sizes is not None
     for one in (0, len(rows) // 2, len(rows) - 1):

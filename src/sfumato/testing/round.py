@@ -10,6 +10,7 @@ from scipy import stats
 
 from sfumato.account import accountant
 from sfumato.account.event import NonPrivate, Relation, Unit
+from sfumato.engine.keys import Keys
 from sfumato.engine.slots import Slots
 from sfumato.key import Key
 from sfumato.round import Round
@@ -51,13 +52,13 @@ def _releases(slots: Slots, population: int, draws: int, present: bool, others: 
         rows[-1, 0] = 1e3 if present else -1e3 if relation is Relation.REPLACE else 0.0
     found = np.empty(draws)
     for draw in range(draws):
-        key = root.child("draw", number=draw)
-        ids = torch.from_numpy(np.asarray(slots.round.sample.draw(count, key.child("cohort"))))
+        keys = Keys.of(root.child("draw", number=draw))
+        ids = torch.from_numpy(np.asarray(slots.round.sample.cohort(count, keys.turn(0))))
         sizes = torch.full((len(ids),), 5)
-        keys = [key.child("client", id=int(client)) for client in ids]
-        opening = slots.open(0, key)
-        messages = slots.messages(rows[ids], sizes, keys, opening)
-        found[draw] = float(slots.release(*slots.weighted_sum(messages, sizes), opening)[0][0])
+        opening = slots.open(0, keys.opening(0))
+        messages = slots.messages(rows[ids], sizes, [keys.client(int(client), round=0) for client in ids], opening)
+        total = slots.weighted_sum(messages, sizes)
+        found[draw] = float(slots.release(*total, opening, keys, slots.start())[0][0])
     return found
 
 

@@ -9,21 +9,23 @@ from scipy import stats
 
 from sfumato.account.event import FixedSizeSampled, GaussianEvent, PoissonSampled, Relation, Unit
 from sfumato.claim import Claim
+from sfumato.engine.keys import Keys
 from sfumato.key import Key
+from sfumato.pieces.protocol import Sampler
 
 _POPULATION, _DRAWS = 40, 4000
 _LEAST_P = 1e-6
 
 
-def check_sampler(sampler: Any) -> None:
+def check_sampler(sampler: Sampler) -> None:
     """Each client is drawn at the stated rate, independently of the round before, with the stated spread of cohort sizes.
 
     Poisson: sizes are binomial and pairs independent. Fixed size: every size the same, every subset equally likely (pairs).
     """
-    root = Key.from_seed(11)
+    keys = Keys.of(Key.from_seed(11))
     drawn = np.zeros((_DRAWS, _POPULATION), bool)
     for number in range(_DRAWS):
-        ids = np.asarray(sampler.draw(_POPULATION, root.child("cohort", round=number)))
+        ids = np.asarray(sampler.cohort(_POPULATION, keys.turn(number)))
         assert len(set(ids.tolist())) == len(ids), f"{sampler} draws a client twice"
         assert ids.size == 0 or (ids.min() >= 0 and ids.max() < _POPULATION), (
             f"{sampler} draws a client that is not there"

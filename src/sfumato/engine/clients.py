@@ -1,0 +1,162 @@
+"""What a block of clients does: load, train, clip, add. A job can be pickled, so that any worker can do it."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+
+from sfumato.data.population import Population, PublicData, Records
+from sfumato.engine.keys import client_key
+from sfumato.engine.plan import Plan
+from sfumato.engine.slots import Opening, Slots
+from sfumato.errors import DataError, SfumatoError
+from sfumato.key import Key
+from sfumato.local.task import Task
+
+if TYPE_CHECKING:
+    from sfumato.objective import Objective
+
+Memory = dict[int, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every client of a run shares: public facts and the model."""
+
+    slots: Slots
+    module: nn.Module
+    objective: Objective
+    example: Records  # shapes and types only
+
+
+@dataclass(frozen=True)
+class Total:
+    """What the server's half gets of some clients: the sum of their weighted messages, and the sum of the weights."""
+
+    rows: torch.Tensor
+    weight: float
+    norms: tuple[float, ...] = ()  # of the rows before the client slot: a diagnostic, not private
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a round begins, for some of its clients."""
+
+    params: torch.Tensor
+    opening: Opening
+    clients: Key  # the root of the clients' own keys
+    memory: Memory = field(default_factory=dict)
+
+    def only(self, ids: Sequence[int]) -> Start:
+        """The same, with nobody else's memory."""
+        own = {client: self.memory[client] for client in ids if client in self.memory} if self.memory else {}
+        return Start(self.params, self.opening, self.clients, own)
+
+    def rows(self, ids: Sequence[int]) -> torch.Tensor:
+        """Where each client begins."""
+        if not self.memory:
+            return self.params.expand(len(ids), -1)
+        return torch.stack([self.memory.get(client, self.params) for client in ids])
+
+
+@dataclass(frozen=True)
+class Block:
+    """What a block of clients gives: a sum that leaves them, and their own trained models, which stay with them."""
+
+    total: Total
+    stays: Memory
+
+
+class _Copies(threading.local):
+    """Each worker's own copy of a module, for as long as somebody holds the module."""
+
+    def __init__(self) -> None:
+        self.of: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
+
+
+_COPIES = _Copies()
+
+
+@dataclass(frozen=True)
+class Clients:
+    """The clients of a run, and how they are computed."""
+
+    job: Job
+    population: Population
+    plan: Plan
+    diagnostics: bool = False
+
+    def __call__(self, asked: tuple[Start, list[int]]) -> Block:
+        """Train a block, and add what it sends. A worker among others takes one core."""
+        if self.plan.workers > 1 and torch.get_num_threads() > 1:
+            torch.set_num_threads(1)
+        start, ids = asked
+        opening = start.opening
+        records = [self._load(client) for client in ids]
+        keys = [client_key(start.clients, client, opening.number) for client in ids]
+        rows = self._train(self._task(start, ids, records, keys), ids)
+        sizes = torch.tensor([one.count for one in records], device=rows.device)
+        norms = tuple(rows.norm(dim=1).tolist()) if self.diagnostics else ()
+        messages = self.job.slots.messages(rows, sizes, keys, opening)
+        total, weight = self.job.slots.weighted_sum(messages, sizes)
+        keeps = self.job.slots.round.personal is not None
+        own = {client: start.params + row for client, row in zip(ids, rows, strict=True)} if keeps else {}
+        return Block(Total(total, weight, norms), own)
+
+    def train_on(self, data: PublicData, params: torch.Tensor, opening: Opening) -> torch.Tensor:
+        """The row that local training gives on public data."""
+        start = Start(params, opening, opening.key)
+        return self._train(self._task(start, [-1], [data.records], [opening.key.child("public")]), [-1])[0]
+
+    def _task(self, start: Start, ids: list[int], clients: list[Records], keys: list[Key]) -> Task:
+        module = self.job.module
+        if module not in _COPIES.of:
+            _COPIES.of[module] = copy.deepcopy(module)
+        return Task(
+            self.plan.forward(_COPIES.of[module]),
+            self.job.slots.layout,
+            self.job.objective.loss,
+            start.params,
+            start.rows(ids),
+            clients,
+            keys,
+            start.opening.number,
+            ids,
+        )
+
+    def _load(self, client: int) -> Records:
+        records = self.population.client(client).train
+        example = self.job.example
+        for name, found, wanted in (("inputs", records.x, example.x), ("targets", records.y, example.y)):
+            if found.shape[1:] != wanted.shape[1:] or found.dtype != wanted.dtype:
+                raise DataError(
+                    f"client {client}: {name} have shape {tuple(found.shape[1:])} and type {found.dtype}, but other clients' have "
+                    f"{tuple(wanted.shape[1:])} and {wanted.dtype}. Mend the client's data, or leave the client out."
+                )
+        return Records(records.x.to(example.x.device), records.y.to(example.y.device))
+
+    def _train(self, task: Task, ids: list[int]) -> torch.Tensor:
+        local = self.job.slots.round.local
+        try:
+            rows = local.train(task)
+        except SfumatoError:
+            raise
+        except Exception as error:
+            if len(ids) == 1:
+                raise DataError(f"client {ids[0]}: local training failed: {error}") from error
+            for place, client in enumerate(ids):  # find out whose data it was
+                self._train(task.only(place), [client])
+            raise DataError(f"clients {ids[0]} to {ids[-1]}: local training failed: {error}") from error
+        if rows.shape != (len(ids), self.job.slots.length):
+            raise DataError(
+                f"local training returned rows of shape {tuple(rows.shape)}, not {(len(ids), self.job.slots.length)}: one row for "
+                "each client, as long as message_length(layout) says."
+            )
+        return rows if local.fresh_rows else rows.clone()

@@ -1,0 +1,276 @@
+"""What each slot of a round asks of its piece: every hook with its name, its default and a sentence.
+
+A piece derives from the protocol of its slot, writes what is abstract there, and inherits the rest. This file loads no torch.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+
+from sfumato.claim import Claim, Reach, Release, text
+from sfumato.errors import BadValue
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from torch import nn
+
+    from sfumato.account.event import Event, Relation
+    from sfumato.data.population import Records
+    from sfumato.key import Key
+    from sfumato.local.task import LossPerRecord, Task
+    from sfumato.pieces.context import Context, Facts, StepContext
+    from sfumato.update import Layout
+
+State: TypeAlias = "dict[str, torch.Tensor]"
+
+
+@runtime_checkable
+class Piece(Protocol):
+    """Every piece states what it proves."""
+
+    @abstractmethod
+    def carry(self, claim: Claim) -> Claim:
+        """The claim after this piece; `UnsoundRound` where nothing holds."""
+
+    def unproven(self, claim: Claim) -> Claim:
+        """How a round without a guarantee goes on past a refusal (default: as it was)."""
+        return claim
+
+
+class Noisy(Protocol):
+    """A piece that may draw noise which can be calibrated."""
+
+    def noise_and_norm(self) -> tuple[float, float | None] | None:
+        """The noise multiplier, and the norm that it is a multiple of if the piece knows it (default: no noise)."""
+        return None
+
+    def with_noise(self, noise_multiplier: float) -> Any:
+        """The same piece with other noise; needed where `noise_and_norm` gives one."""
+        raise BadValue(f"{text(self)} draws no noise that could be chosen. Give the round AddNoise, or DpSgd.")
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Which round a cohort is drawn for: its number, its own key, and a key that stays the same for the whole run."""
+
+    round: int
+    key: Key
+    run: Key
+
+
+@runtime_checkable
+class Sampler(Piece, Protocol):
+    """Draws the cohort, and states relation and amplification. Its keys are the server's."""
+
+    relation: Relation  # What a neighbouring population looks like.
+
+    @abstractmethod
+    def cohort(self, population: int, turn: Turn) -> np.ndarray:
+        """The numbers of the clients that take part in a round."""
+
+    @abstractmethod
+    def expected(self, population: int) -> float:
+        """The expected cohort: a public number."""
+
+    @abstractmethod
+    def chance(self, claim: Claim) -> float:
+        """The chance that a client is drawn, for those who look."""
+
+    @abstractmethod
+    def reach(self, claim: Claim, seen: bool) -> Reach:
+        """How far one unit moves the sum of the drawn rows: for those who see the cohort, or for those who do not."""
+
+    @abstractmethod
+    def amplified(self, release: Release, claim: Claim) -> Event:
+        """The event of one round for whoever does not see the cohort."""
+
+    def cohort_size(self, claim: Claim) -> int | None:
+        """How many are drawn, if it is always the same number (default: it varies, so noise shares are refused)."""
+        return None
+
+    @property
+    def curious(self) -> int:
+        """How many clients pool what they know: who was drawn, and their own shares of noise (default: 1)."""
+        return 1
+
+
+@runtime_checkable
+class FreshSampler(Sampler, Protocol):
+    """A sampler that draws anew every round, whatever the round's number."""
+
+    @abstractmethod
+    def draw(self, population: int, key: Key) -> np.ndarray:
+        """The numbers of the drawn clients, or of the drawn records of a batch."""
+
+    def cohort(self, population: int, turn: Turn) -> np.ndarray:
+        """The numbers of the clients that take part in a round."""
+        return self.draw(population, turn.key)
+
+
+@runtime_checkable
+class LocalPiece(Piece, Noisy, Protocol):
+    """What a client computes: one row."""
+
+    @abstractmethod
+    def train(self, task: Task) -> torch.Tensor:
+        """The rows of a block of clients, one each, in the order given."""
+
+    def message_length(self, layout: Layout) -> int:
+        """How many coordinates a row has (default: as many as the model has trainable parameters)."""
+        return layout.dimension
+
+    def check(self, module: nn.Module, loss: LossPerRecord, example: Records) -> None:
+        """Refuse a module or a loss before anything is spent (default: take any)."""
+        return
+
+    def trial(self) -> tuple[LocalPiece, int]:
+        """A short version for measuring, and how many made-up records it wants (default: itself, 32)."""
+        return self, 32
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether clients are trained one after another, whatever the block (default: no)."""
+        return False
+
+    @property
+    def fresh_rows(self) -> bool:
+        """Whether nobody else holds the memory of the rows that `train` gives (default: no, so they are copied)."""
+        return False
+
+
+@runtime_checkable
+class ServerPiece(Piece, Noisy, Protocol):
+    """Changes the aggregate. Its key is secret; it may ask for its own keys of other rounds."""
+
+    @abstractmethod
+    def __call__(self, value: torch.Tensor, context: Context, /) -> torch.Tensor:
+        """The new value."""
+
+    def start(self) -> torch.Tensor | None:
+        """What is kept before the first round (default: nothing)."""
+        return None
+
+    def follow(self, value: torch.Tensor, context: Context) -> torch.Tensor | None:
+        """What is kept for the next round, from the value that came out and `context.state` (default: what was kept)."""
+        return context.state
+
+
+@runtime_checkable
+class ClientPiece(Piece, Noisy, Protocol):
+    """Changes rows before they leave the client. Its key is shared by all clients, `context.keys` are theirs alone."""
+
+    @abstractmethod
+    def __call__(self, rows: torch.Tensor, context: Context, /) -> torch.Tensor:
+        """The new rows; each depends on its own row, size and key only."""
+
+    def start(self) -> torch.Tensor | None:
+        """What is kept before the first round: a public value (default: nothing)."""
+        return None
+
+    def prepare(self, facts: Facts) -> torch.Tensor | None:
+        """What all clients share in a round, from public facts (default: nothing)."""
+        return None
+
+    def undo(self, value: torch.Tensor, context: Context) -> torch.Tensor:
+        """What was done to the value's shape or scale, undone at the server once it is paid for (default: nothing)."""
+        return value
+
+    def follow(self, value: torch.Tensor, context: Context) -> torch.Tensor | None:
+        """What is kept for the next round, from the paid value before `undo` (default: what was kept)."""
+        return context.state
+
+    @property
+    def needs_previous(self) -> bool:
+        """Whether `prepare` reads the last release (default: no)."""
+        return False
+
+
+@runtime_checkable
+class Channel(Piece, Protocol):
+    """What the server sees of the messages."""
+
+    shows: ClassVar[str]  # What the server sees, in words.
+
+
+@runtime_checkable
+class Aggregate(Piece, Protocol):
+    """Adds rows; partial sums add."""
+
+    @abstractmethod
+    def weights(self, sizes: torch.Tensor) -> torch.Tensor:
+        """How much each row counts."""
+
+    @abstractmethod
+    def finish(self, total: torch.Tensor, weight: float) -> torch.Tensor:
+        """The aggregate from the weighted sum and the sum of the weights."""
+
+    @property
+    def divisor(self) -> float | None:
+        """The public constant that the sum is divided by (default: there is none)."""
+        return None
+
+
+@runtime_checkable
+class Optimizer(Piece, Protocol):
+    """Makes new parameters from what was released."""
+
+    @abstractmethod
+    def learn(
+        self, params: torch.Tensor, state: State, update: torch.Tensor, context: StepContext
+    ) -> tuple[torch.Tensor, State]:
+        """New parameters and state, from the release, the layout, the module, the objective and the server's key."""
+
+    def start(self, params: torch.Tensor) -> State:
+        """The first state (default: none)."""
+        return {}
+
+    def report(self, params: torch.Tensor, state: State) -> torch.Tensor:
+        """The parameters to show and to keep (default: those from which training goes on)."""
+        return params
+
+
+@runtime_checkable
+class StepRule(Optimizer, Protocol):
+    """An optimizer that needs the update only, which is as long as the parameters; private local training steps by it too."""
+
+    @abstractmethod
+    def step(self, params: torch.Tensor, state: State, update: torch.Tensor) -> tuple[torch.Tensor, State]:
+        """One step along the update."""
+
+    def learn(
+        self, params: torch.Tensor, state: State, update: torch.Tensor, context: StepContext
+    ) -> tuple[torch.Tensor, State]:
+        """One step along the update."""
+        return self.step(params, state, update)
+
+
+@runtime_checkable
+class PersonalPiece(Piece, Protocol):
+    """Models that stay at the client."""
+
+    @abstractmethod
+    def keep(self, own: torch.Tensor, params: torch.Tensor, client: int) -> torch.Tensor:
+        """What a client stores after a round, from its own trained model and the new global one: its next start."""
+
+
+SLOTS: dict[str, type[Any]] = {
+    "sample": Sampler,
+    "local": LocalPiece,
+    "client": ClientPiece,
+    "channel": Channel,
+    "aggregate": Aggregate,
+    "server": ServerPiece,
+    "optimizer": Optimizer,
+    "personal": PersonalPiece,
+}
+
+
+def abstract(protocol: type[Any]) -> tuple[str, ...]:
+    """What a piece of a slot must bring itself, by name: methods, and facts that are declared without a value."""
+    declared = (
+        name for home in protocol.__mro__ for name in vars(home).get("__annotations__", ()) if not hasattr(home, name)
+    )
+    return tuple(sorted({*getattr(protocol, "__abstractmethods__", ()), *declared}))
