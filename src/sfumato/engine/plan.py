@@ -22,7 +22,7 @@ from torch import nn
 from sfumato.data.population import Records
 from sfumato.engine.memory import kept_memory
 from sfumato.errors import BadValue
-from sfumato.gradients.forward import OneByOne, Stacked
+from sfumato.gradients import OneByOne, Stacked
 from sfumato.key import Key
 from sfumato.local.task import Task
 from sfumato.update import Layout

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfumato.gradients.patches import Convolution, Patches
+from sfumato.gradients.patches import Convolution, patches
 from sfumato.pieces.norms import norms_from_above
 
 _MEMORY = 40  # the operations that take as long as writing one number of a gradient and reading it back, as measured
@@ -153,11 +153,10 @@ def _linear(layer: nn.Linear, a: Tensor, g: Tensor) -> dict[str, Callable[[], Pi
     return {"weight": lambda: _product(a, g), "bias": lambda: Rows(g.sum((1, 2)))}
 
 
-def _convolution(layer: Convolution, a: Tensor | Patches, g: Tensor) -> dict[str, Callable[[], Piece]]:
+def _convolution(layer: Convolution, a: Tensor, g: Tensor) -> dict[str, Callable[[], Piece]]:
     def weight() -> Piece:
         last = g.movedim(1, -1).reshape(len(g), -1, layer.groups, layer.out_channels // layer.groups)
-        patches = a if isinstance(a, Patches) else Patches.of(layer, a)
-        return _product(patches.columns, last.transpose(1, 2), layer.kernel_size)
+        return _product(patches(layer, a), last.transpose(1, 2), layer.kernel_size)
 
     return {"weight": weight, "bias": lambda: Rows(g.flatten(2).sum(2))}
 

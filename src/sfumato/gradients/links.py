@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sfumato.gradients.channels_last import channels_first, misread
-from sfumato.gradients.patches import Patches, small
 from sfumato.gradients.product import Product
 
 Own = dict[str, Tensor]  # the parameters of one layer
@@ -106,19 +105,6 @@ class ConvolutionLink(Trained):
         place = (layer.stride, layer.padding, layer.dilation, False, [0, 0], layer.groups)
         found = _aten.convolution_backward(g, x, own["weight"], [layer.out_channels], *place, wanted)
         return [part for part, asked in zip(found, wanted, strict=True) if asked]
-
-
-class PatchesLink(ConvolutionLink):
-    """For those who need the patches anyway: a small convolution is the product with them. It keeps what it used."""
-
-    def forward(self, x: Tensor, own: Own) -> tuple[Tensor, Any]:
-        if not small(self.layer, x):
-            return super().forward(x, own)
-        patches = Patches.of(self.layer, x)
-        return patches.convolved(own["weight"], own.get("bias")), patches
-
-    def backward(self, g: Tensor, kept: Any, own: Own) -> Tensor:
-        return super().backward(g, kept.image if isinstance(kept, Patches) else kept, own)
 
 
 class ReluLink(Link):

@@ -6,7 +6,6 @@ gradient. The loop is the definition: each record alone, by autograd. The other 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,8 +18,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from sfumato.gradients.chain import Chain
 from sfumato.gradients.forward import called
 from sfumato.gradients.layer_rules import Piece, Rows, Rule, rule_for
-from sfumato.gradients.per_record_masks import KeyedMasks
+from sfumato.gradients.masks import KeyedMasks
 from sfumato.gradients.recordwise import (
+    LossPerRecord,
     MixesRecords,
     RecordWise,
     gradient_at_outputs,
@@ -30,7 +30,6 @@ from sfumato.gradients.recordwise import (
 )
 from sfumato.update import Layout
 
-Loss = Callable[[Tensor, Tensor], Tensor]
 Pieces = dict[str, Piece]
 
 _FORMATS: dict[type[nn.Module], torch.memory_format] = {
@@ -75,15 +74,15 @@ class Problem:
 
     module: nn.Module
     layout: Layout
-    loss: Loss
+    loss: LossPerRecord
     masks: KeyedMasks | nullcontext[None] = field(default_factory=nullcontext)
     layers: dict[nn.Module, Ruled] | None = None
     chain: Chain | None = None
 
     @staticmethod
-    def of(module: nn.Module, layout: Layout, loss: Loss) -> Problem:
+    def of(module: nn.Module, layout: Layout, loss: LossPerRecord) -> Problem:
         """With the layers looked up."""
-        return Problem(module, layout, loss, layers=ruled_layers(module), chain=Chain.of(module, patches=True))
+        return Problem(module, layout, loss, layers=ruled_layers(module), chain=Chain.of(module))
 
     def total(self, x: Tensor, y: Tensor, parameters: dict[str, Tensor] | None = None) -> Tensor:
         """The sum of the records' losses, with dropout by the masks."""
@@ -103,22 +102,16 @@ class Problem:
     def parameters(self, row: Tensor) -> dict[str, Tensor]:
         """Copies of the parameters in the row, in the module's own types."""
         own = dict(self.module.named_parameters())
-        return {name: value.to(own[name].dtype) for name, value in views(self.layout, row.detach().clone()).items()}
+        return {name: value.to(own[name].dtype) for name, value in self.layout.split(row.detach().clone()).items()}
 
 
-def views(layout: Layout, row: Tensor) -> dict[str, Tensor]:
-    """The parameters by name, as views of the row."""
-    parts = row.split_with_sizes(layout.sizes)
-    return {name: part.view(shape) for name, part, shape in zip(layout.names, parts, layout.shapes, strict=True)}
-
-
-@dataclass(frozen=True)
 class Tape:
-    """What the ruled layers saw in one forward and one backward pass."""
+    """What the ruled layers see in one forward and one backward pass, written down as it happens."""
 
-    token: Tensor
-    calls: list[tuple[nn.Module, Tensor, int]] = field(default_factory=list)
-    gradients: dict[nn.Module, Tensor] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.token = torch.zeros((), requires_grad=True)
+        self.calls: list[tuple[nn.Module, Tensor, int]] = []
+        self.gradients: dict[nn.Module, Tensor] = {}
 
     def covered(self) -> bool:
         """No layer was called twice, and no input was overwritten after its layer had read it."""
@@ -174,7 +167,7 @@ def _one_pass(problem: Problem, row: Tensor, x: Tensor, y: Tensor, formats: dict
     layers = problem.layers
     if layers is None:
         raise NoRule
-    values = views(problem.layout, row.detach())
+    values = problem.layout.split(row.detach())
     trained = []
     for layer, ruled in layers.items():
         for name, parameter in ruled.trained.values():
@@ -183,7 +176,7 @@ def _one_pass(problem: Problem, row: Tensor, x: Tensor, y: Tensor, formats: dict
                 value = torch.empty_like(value, memory_format=formats[type(layer)]).copy_(value)
             parameter.data = value
             trained.append(parameter)
-    tape = Tape(torch.zeros((), requires_grad=True))
+    tape = Tape()
 
     def enter(layer: nn.Module, inputs: tuple[Any, ...]) -> None:
         # Hidden from autograd here: a parameter that autograd still reaches has a use that no rule sees.

@@ -23,9 +23,8 @@ from sfumato.account.event import (
 from sfumato.claim import Claim
 from sfumato.data.population import Records
 from sfumato.errors import BadValue, DataError, UnsoundRound
-from sfumato.gradients.per_record import ClippedSum
-from sfumato.gradients.per_record_check import check_records_do_not_mix
-from sfumato.local.task import LossPerRecord, Task
+from sfumato.gradients import ClippedSum, LossPerRecord, check_records_do_not_mix
+from sfumato.local.task import Task
 from sfumato.pieces.optimizer import GradientDescent
 from sfumato.pieces.sampler import Everyone, FixedSize, Poisson
 from sfumato.shapes import Row, Rows

@@ -11,16 +11,15 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from sfumato.errors import BadValue
+from sfumato.gradients.masks import KeyedMasks
 from sfumato.gradients.per_record_check import refuse_batch_statistics
-from sfumato.gradients.per_record_masks import KeyedMasks
 from sfumato.gradients.per_record_passes import (
-    Loss,
     NoRule,
     Pieces,
     Problem,
@@ -29,8 +28,8 @@ from sfumato.gradients.per_record_passes import (
     one_pass,
     one_pass_channels_last,
     vectorised,
-    views,
 )
+from sfumato.gradients.recordwise import LossPerRecord
 from sfumato.key import Key
 from sfumato.update import Layout
 
@@ -59,7 +58,6 @@ def _longest(norm: float) -> float:
     return min(torch.finfo(torch.float32).max, norm * 2.0**100)
 
 
-@dataclass(frozen=True)
 class ClippedSum:
     """`sum_i g_i min(1, norm / |g_i|)` over the records' gradients `g_i`, as one float32 row.
 
@@ -78,31 +76,26 @@ class ClippedSum:
     that loop is taken when neither does, and for a batch in which a layer turns out to be used as its rule does not cover.
     """
 
-    module: nn.Module
-    layout: Layout
-    loss: Loss
-    norm: float
-    micro_batch: int = 64
-    _idle: list[Problem] = field(default_factory=list, init=False, repr=False, compare=False)
-    _chosen: list[Way] = field(default_factory=list, init=False, repr=False, compare=False)
-    _random: list[bool] = field(default_factory=list, init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.norm) and self.norm > 0):
-            raise BadValue(
-                f"ClippedSum(norm={self.norm}): the norm must be positive. Use what a record may add, e.g. 1.0."
-            )
-        if self.micro_batch < 1:
-            raise BadValue(f"ClippedSum(micro_batch={self.micro_batch}): at least one record must fit. Use e.g. 64.")
-        if Layout.of(self.module) != self.layout:
+    def __init__(
+        self, module: nn.Module, layout: Layout, loss: LossPerRecord, norm: float, micro_batch: int = 64
+    ) -> None:
+        if not (math.isfinite(norm) and norm > 0):
+            raise BadValue(f"ClippedSum(norm={norm}): the norm must be positive. Use what a record may add, e.g. 1.0.")
+        if micro_batch < 1:
+            raise BadValue(f"ClippedSum(micro_batch={micro_batch}): at least one record must fit. Use e.g. 64.")
+        if Layout.of(module) != layout:
             raise BadValue("the layout is not the module's: names or shapes differ. Use Layout.of(module).")
-        for name, layer in self.module.named_modules():
+        for name, layer in module.named_modules():
             if "forward" in vars(layer):
                 raise BadValue(
                     f"layer {name!r} has a forward of its own, which a copy would share. Write it as a class."
                 )
-        refuse_batch_statistics(self.module)
-        object.__setattr__(self, "module", copy.deepcopy(self.module))
+        refuse_batch_statistics(module)
+        self.module, self.layout, self.loss = copy.deepcopy(module), layout, loss
+        self.norm, self.micro_batch = norm, micro_batch
+        self._idle: list[Problem] = []  # copies of the module that no thread uses just now
+        self._chosen: Way | None = None
+        self._random = False  # whether there is dropout; set before the way is chosen
 
     def __call__(self, row: Tensor, x: Tensor, y: Tensor, key: Key | None = None) -> Tensor:
         """The clipped sum at the parameters `row`; zeros for no records. Only dropout needs the key."""
@@ -120,7 +113,7 @@ class ClippedSum:
         with self._copy() as copied:
             way = self._way(copied, row, x, y)
             problem = copied
-            if not self._chosen or self._random:
+            if self._chosen is None or self._random:
                 problem = replace(copied, masks=KeyedMasks(None if key is None else key.generator()))
             size = 1 if way is one_by_one else self.micro_batch
             parts = zip(torch.split(x, size), torch.split(y, size), strict=True)
@@ -129,7 +122,7 @@ class ClippedSum:
 
     def way(self) -> str:
         """How the gradients are computed; "undecided" before the first batch with three records."""
-        return self._chosen[0].__name__ if self._chosen else "undecided"
+        return "undecided" if self._chosen is None else self._chosen.__name__
 
     @contextmanager
     def _copy(self) -> Iterator[Problem]:
@@ -157,8 +150,8 @@ class ClippedSum:
         return norms
 
     def _way(self, copied: Problem, row: Tensor, x: Tensor, y: Tensor) -> Way:
-        if self._chosen:
-            return self._chosen[0]
+        if self._chosen is not None:
+            return self._chosen
         row, x, y = _probe(row, x, y)
         if len(x) < 3:
             return one_by_one
@@ -170,10 +163,10 @@ class ClippedSum:
             return one_by_one  # nothing to compare by: a later batch chooses
         ways: tuple[Way, ...] = (one_pass_channels_last, one_pass, vectorised) if problem.layers else (vectorised,)
         ways = (chained, *ways) if problem.chain else ways
-        if masks.asked:
-            self._random.append(True)
-        self._chosen.append(next((way for way in ways if self._agrees(way, truth, problem, row, x, y)), one_by_one))
-        return self._chosen[0]
+        found = next((way for way in ways if self._agrees(way, truth, problem, row, x, y)), one_by_one)
+        self._random = masks.asked
+        self._chosen = found
+        return found
 
     def _agrees(self, way: Way, truth: Pieces, problem: Problem, row: Tensor, x: Tensor, y: Tensor) -> bool:
         if way is vectorised and any(isinstance(layer, nn.RNNBase) for layer in problem.module.modules()):
@@ -191,7 +184,7 @@ class ClippedSum:
             _add_pieces(found, self.layout, pieces, weights[order])
             if not torch.allclose(_norms(pieces, len(x)), norms[order], rtol=_TOLERANCE):
                 return False
-            pairs = zip(views(self.layout, found).values(), views(self.layout, expected).values(), strict=True)
+            pairs = zip(*(self.layout.split(row).values() for row in (found, expected)), strict=True)
             if not all((one - two).square().sum() <= _TOLERANCE**2 * two.square().sum() + 1e-12 for one, two in pairs):
                 return False
         return True
@@ -217,6 +210,6 @@ def _norms(pieces: Pieces, records: int) -> Tensor:
 
 def _add_pieces(total: Tensor, layout: Layout, pieces: Pieces, factors: Tensor) -> None:
     factors = factors.float()
-    for name, view in views(layout, total).items():
+    for name, view in layout.split(total).items():
         if name in pieces:
             pieces[name].add_to(view, factors)
