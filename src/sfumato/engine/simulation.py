@@ -25,7 +25,6 @@ from sfumato.data.population import Population
 from sfumato.derive import Derivation
 from sfumato.engine.checkpoint import Checkpoint
 from sfumato.engine.cohort import Cohort, Job, Memory, Total
-from sfumato.engine.memory import kept_memory
 from sfumato.engine.slots import Opening
 from sfumato.errors import BadValue, DataError
 from sfumato.guarantee import Guarantee, guarantee
@@ -161,7 +160,7 @@ class Simulation:
                 "this run has begun already, and its noise is drawn once only. Call simulate again for another run."
             )
         self.begun.append(True)
-        with kept_memory(), closing(Cohort(self.job, self.population, self.start.plan, self.diagnostics)) as cohort:
+        with closing(Cohort(self.job, self.population, self.start.plan, self.diagnostics)) as cohort:
             yield from self._rounds(cohort)
 
     def _rounds(self, cohort: Cohort) -> Iterator[Progress]:
