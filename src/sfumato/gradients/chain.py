@@ -5,9 +5,7 @@ A chain of linear layers, convolutions, ReLU, tanh, max-pool and flatten needs n
 reverse, and what a layer with parameters leaves behind is its input and the gradient at its output. From these, local training
 forms a mean gradient, and per-record clipping the norm of every record's.
 
-It is the same function and the same gradient as autograd's, up to rounding. One thing is done in another order: a max-pool runs
-before the ReLU that it follows. Both are monotone, so max(relu(x)) = relu(max(x)), and their gradients agree too: where the
-maximum is positive, both reach the first place that attains it; elsewhere both are zero.
+It is the same function and the same gradient as autograd's, up to rounding.
 
 Several clients may go through at once, each with parameters of its own: parameters have the shape [clients, *shape], and the
 records come client after client, each client as many. A convolution takes one client only. Every layer treats each record
@@ -18,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -32,7 +29,6 @@ from sfumato.gradients.links import (
     Link,
     Own,
     PoolLink,
-    PoolOverLink,
     ReluLink,
     TanhLink,
     Trained,
@@ -86,9 +82,8 @@ class Chain:
         watched = torch_modules._has_any_global_hook()  # type: ignore[no-untyped-call]
         if watched or len(links) < len(found) or not _trains_all_once(module, links):
             return None
-        links = _pools_early(links)
-        writes = next(link for link in links if not isinstance(link, FlattenLink))
-        return None if isinstance(writes, ReluLink) else Chain(tuple(links))  # it would write to the records
+        first = next(link for link in links if not isinstance(link, FlattenLink))
+        return None if isinstance(first, ReluLink) else Chain(tuple(links))  # a ReLU would write to the records
 
     @staticmethod
     def for_records(module: nn.Module, x: Tensor, clients: int = 1) -> Chain | None:
@@ -126,18 +121,6 @@ def _trains_all_once(module: nn.Module, links: Sequence[Link]) -> bool:
     return {name for link in links for name in link.names.values()} == dict(module.named_parameters()).keys()
 
 
-def _pools_early(links: Sequence[Link]) -> list[Link]:
-    """Max-pools before the ReLU that they follow, and over the convolution's output where that comes first."""
-    order = list(links)
-    for place, (one, two) in enumerate(pairwise(links)):
-        if isinstance(one, ReluLink) and isinstance(two, PoolLink) and not _pads(two.layer):
-            order[place], order[place + 1] = two, one
-    for place, (one, two) in enumerate(pairwise(order)):
-        if isinstance(one, ConvolutionLink) and isinstance(two, PoolLink):
-            order[place + 1] = PoolOverLink(two.layer, two.names)
-    return order
-
-
 def _links(module: nn.Module, name: str) -> Iterator[Link | None]:
     """The links of a module; None for what cannot be a part of a chain."""
     if _watched(module):
@@ -165,11 +148,6 @@ def _supported(layer: nn.Module) -> bool:
 
 def _trains(weight: object, bias: object) -> bool:
     return isinstance(weight, nn.Parameter) and (bias is None or isinstance(bias, nn.Parameter))
-
-
-def _pads(pool: nn.MaxPool2d) -> bool:
-    """Whether a window may hold nothing but padding: its maximum is minus infinity, which a ReLU would lift."""
-    return pool.padding not in (0, (0, 0)) or pool.dilation not in (1, (1, 1))
 
 
 def _watched(part: nn.Module) -> bool:

@@ -148,15 +148,6 @@ class PoolLink(Link):
         return (*((side, side) if isinstance(side, int) else side for side in sides), layer.ceil_mode)
 
 
-class PoolOverLink(PoolLink):
-    """After a layer that does not keep its output: the gradient is written over it, which is still in the cache."""
-
-    def backward(self, g: Tensor, kept: tuple[Tensor, Tensor], own: Own) -> Tensor:
-        x, places = kept
-        _aten.max_pool2d_with_indices_backward.grad_input(g, x, *self._window(), places, grad_input=x)
-        return x
-
-
 class FlattenLink(Link):
     """Channels first for what follows, channels last again on the way back."""
 
