@@ -17,7 +17,7 @@ from sfumato.engine.plan import Plan
 from sfumato.gradients import Batch, DropoutMasks, OneByOne, per_record_passes
 from sfumato.gradients.chain import Chain
 from sfumato.gradients.channels_last import convolution, misread, reads_its_image
-from sfumato.gradients.per_record_passes import Problem
+from sfumato.gradients.problem import NoRule, Problem
 from sfumato.gradients.recordwise import MixesRecords, RecordWise
 from sfumato.measures import cross_entropy
 from sfumato.update import Layout
@@ -80,7 +80,7 @@ def test_gradients_of_records_are_right_or_refused(
     problem = Problem.of(copy.deepcopy(module), layout, cross_entropy)
     refused = way == "one_pass_channels_last" or (way == "chained" and which > 1)
     if refused:
-        with pytest.raises(per_record_passes.NoRule):
+        with pytest.raises(NoRule):
             getattr(per_record_passes, way)(problem, layout.row(module), x, y)
         return
     pieces = getattr(per_record_passes, way)(problem, layout.row(module), x, y)

@@ -16,12 +16,21 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato.errors import BadValue, UnsoundRound
-from sfumato.gradients import ClippedSum, check_records_do_not_mix, clipped_sum, layer_rules, per_record_passes
+from sfumato.gradients import (
+    ClippedSum,
+    check_records_do_not_mix,
+    choice,
+    clipped_sum,
+    layer_rules,
+    per_record_passes,
+    problem,
+)
 from sfumato.gradients.chain import Chain
 from sfumato.gradients.clipped_sum import clip_factors
-from sfumato.gradients.layer_rules import Outer, Rows
 from sfumato.gradients.patches import patches
-from sfumato.gradients.per_record_passes import Problem, one_pass
+from sfumato.gradients.per_record_passes import one_pass
+from sfumato.gradients.problem import Problem
+from sfumato.gradients.record_gradients import Outer, Rows, Scattered
 from sfumato.gradients.recordwise import MixesRecords, RecordWise
 from sfumato.key import Key
 from sfumato.update import Layout
@@ -377,10 +386,10 @@ def dilation_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 @sabotage("embedding")
 def norm_of_no_record_in_particular(patch: pytest.MonkeyPatch) -> None:
-    def wrong(self: layer_rules.Scattered) -> Tensor:
+    def wrong(self: Scattered) -> Tensor:
         return self.gradients.double().square().sum().repeat(self.records) / self.records
 
-    patch.setattr(layer_rules.Scattered, "squares", wrong)
+    patch.setattr(Scattered, "squares", wrong)
 
 
 @sabotage("mlp")
@@ -389,7 +398,7 @@ def clip_of_each_parameter_alone(patch: pytest.MonkeyPatch) -> None:
         for name, view in layout.split(total).items():
             pieces[name].add_to(view, clip_factors(pieces[name].squares().sqrt(), 1.0).float())
 
-    patch.setattr(clipped_sum, "_add_pieces", wrong)
+    patch.setattr(clipped_sum, "add_pieces", wrong)
 
 
 @sabotage("called twice")
@@ -405,10 +414,8 @@ def order_of_the_records_unseen(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", SABOTAGE)
 def test_a_broken_rule_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     zoo, breaks = SABOTAGE[name]
-    monkeypatch.setattr(
-        ClippedSum, "_agrees", lambda self, *arguments: True
-    )  # the choice would see it and avoid the rule
-    monkeypatch.setattr(per_record_passes, "RecordWise", nullcontext)  # and so would the list of functions
+    monkeypatch.setattr(choice, "_agrees", lambda *arguments: True)  # the choice would see it and avoid the rule
+    monkeypatch.setattr(problem, "RecordWise", nullcontext)  # and so would the list of functions
     breaks(monkeypatch)
     with pytest.raises(AssertionError):
         check(zoo)
