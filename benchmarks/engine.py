@@ -78,7 +78,7 @@ SPEED = (
     _faster(LOGISTIC, "flower", 16.0, 30.0),
     _faster(MLP, "pfl", 8.0, 15.0),
     _faster(MLP, "flower", 16.0, 30.0),
-    _faster(CNN, "pfl", 1.5),
+    _faster(CNN, "pfl", 1.3),
     Comparison(
         "population 1,000,000: time of a round over that with 1,000",
         lambda median: median(MILLION, OURS) / median(LOGISTIC, OURS),

@@ -83,7 +83,7 @@ def plain(module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> Step:
 
 def private(module: nn.Module, clients: Clients, keyed: bool = False) -> Step:
     """Our step, for each client in turn: clipped sum, noise, update of its own row."""
-    from sfumato.gradients.per_record import ClippedSum
+    from sfumato.gradients import ClippedSum
     from sfumato.key import Key
     from sfumato.objective import classification
     from sfumato.update import Layout

@@ -25,7 +25,7 @@ from sfumato import (
     simulate,
 )
 from sfumato.engine.plan import Plan, _Trial
-from sfumato.gradients.per_record import ClippedSum
+from sfumato.gradients import ClippedSum
 from sfumato.update import Layout
 
 

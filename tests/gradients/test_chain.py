@@ -15,10 +15,8 @@ from sfumato import Key, Records, Sgd, classification, measures
 from sfumato.engine.plan import Plan
 from sfumato.errors import BadValue
 from sfumato.gradients.chain import Chain
-from sfumato.gradients.patches import Patches
 from sfumato.gradients.product import Product
 from sfumato.gradients.recordwise import gradient_at_outputs
-from sfumato.local import sgd
 from sfumato.local.penalty import NormPenalty
 from sfumato.local.sharpness import SharpnessAware
 from sfumato.local.task import Task
@@ -61,7 +59,7 @@ def trained(module: nn.Module, local: Sgd, plan: Plan, sizes: tuple[int, ...], s
 
 def by_autograd(*task: Any) -> torch.Tensor:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sgd.Chain, "of", staticmethod(lambda module: None))
+        patch.setattr(Chain, "of", staticmethod(lambda module: None))
         return trained(*task)
 
 
@@ -115,15 +113,12 @@ def bias_first() -> nn.Module:
     return nn.Sequential(prune.remove(module[0], "weight"), *module[1:])
 
 
-@pytest.mark.parametrize("patches", [False, True])
 @pytest.mark.parametrize("make", [images, perceptron, tanhs, bias_first])
-def test_outputs_and_gradients_at_every_layer_are_those_of_autograd(
-    make: Callable[[], nn.Module], patches: bool
-) -> None:
+def test_outputs_and_gradients_at_every_layer_are_those_of_autograd(make: Callable[[], nn.Module]) -> None:
     module = seeded(make)
     x = Key.from_seed(3).normal(7, *((1, 12, 12) if make in (images, bias_first) else (6,))).float()
     x[0] = 0.0  # ties
-    chain = Chain.of(module, patches)
+    chain = Chain.of(module)
     assert chain is not None and chain.takes(x)
     out = module(x)
     names = [name for name, _ in module.named_parameters()]
@@ -134,7 +129,7 @@ def test_outputs_and_gradients_at_every_layer_are_those_of_autograd(
         layers = []
         for link, g, kept, own in way.back(2.0 * way.outputs):
             layers.append(link.layer)
-            found = link.gradients(g, kept.image if isinstance(kept, Patches) else kept, own)
+            found = link.gradients(g, kept, own)
             assert found.keys() == link.names.keys()
             for name, part in found.items():
                 gradient = part.full() if isinstance(part, Product) else part

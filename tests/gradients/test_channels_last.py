@@ -14,10 +14,10 @@ from torch.nn import functional as F
 
 from sfumato import Key, Sgd
 from sfumato.engine.plan import Plan
-from sfumato.gradients import per_record_passes
+from sfumato.gradients import Batch, DropoutMasks, OneByOne, per_record_passes
 from sfumato.gradients.chain import Chain
 from sfumato.gradients.channels_last import convolution, misread, reads_its_image
-from sfumato.gradients.per_record_passes import Problem
+from sfumato.gradients.problem import NoRule, Problem
 from sfumato.gradients.recordwise import MixesRecords, RecordWise
 from sfumato.measures import cross_entropy
 from sfumato.update import Layout
@@ -80,7 +80,7 @@ def test_gradients_of_records_are_right_or_refused(
     problem = Problem.of(copy.deepcopy(module), layout, cross_entropy)
     refused = way == "one_pass_channels_last" or (way == "chained" and which > 1)
     if refused:
-        with pytest.raises(per_record_passes.NoRule):
+        with pytest.raises(NoRule):
             getattr(per_record_passes, way)(problem, layout.row(module), x, y)
         return
     pieces = getattr(per_record_passes, way)(problem, layout.row(module), x, y)
@@ -122,9 +122,17 @@ def test_a_call_with_channels_last_mixes_records(last: str) -> None:
     first = torch.ones(2, 1, 11, 4), torch.ones(4, 1, 1, 2)
     with RecordWise():
         F.conv2d(*first, stride=(1, 3))
-    assert torch.equal(convolution(x, weight=w, stride=(1, 3)), torch.full((2, 4, 11, 1), 2.0))
+    assert torch.equal(convolution(F.conv2d, x, weight=w, stride=(1, 3)), torch.full((2, 4, 11, 1), 2.0))
 
 
-def test_other_convolutions_have_channels_last() -> None:
-    y = convolution(torch.ones(2, 1, 5, 5), torch.ones(4, 1, 2, 2), stride=(2, 2))
-    assert y.is_contiguous(memory_format=torch.channels_last) and not y.is_contiguous()
+@pytest.mark.parametrize(("kernel", "stride", "shape"), WRONG)
+@pytest.mark.parametrize("which", range(4))
+def test_records_that_come_with_channels_last_are_read_right(
+    which: int, kernel: tuple[int, int], stride: tuple[int, int], shape: tuple[int, int]
+) -> None:
+    module = seeded(lambda: modules(kernel, stride, shape)[which])
+    x = Key.from_seed(0).normal(6, 1, *shape).float().clone(memory_format=torch.channels_last)
+    parameters = {name: p.detach()[None] for name, p in module.named_parameters()}
+    found = OneByOne(module)(parameters, Batch(x, (6,), DropoutMasks([])))
+    expected = copy.deepcopy(module).double()(x.double().contiguous(memory_format=torch.contiguous_format))
+    torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-6)

@@ -12,8 +12,7 @@ from torch import nn
 
 from sfumato import Key, Records, Sgd, classification
 from sfumato.engine.plan import Plan
-from sfumato.gradients import span
-from sfumato.local import sgd
+from sfumato.gradients import mean_gradients, span
 from sfumato.local.penalty import NormPenalty
 from sfumato.local.sharpness import SharpnessAware
 from sfumato.local.task import Task
@@ -40,7 +39,7 @@ def widths(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(span.span_width(*args))
         return found[-1]
 
-    monkeypatch.setattr(sgd, "span_width", watched)
+    monkeypatch.setattr(mean_gradients, "span_width", watched)
     return found
 
 

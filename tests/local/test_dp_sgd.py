@@ -40,7 +40,7 @@ from sfumato import (
 from sfumato.account.event import FixedSizeSampled, GaussianEvent, Mixture, PoissonSampled, Repeated
 from sfumato.calibration import noise_and_clip
 from sfumato.errors import BadValue, DataError
-from sfumato.gradients.forward import OneByOne
+from sfumato.gradients import OneByOne
 from sfumato.local.task import Task
 from sfumato.pieces.sampler import parse_sampler
 from sfumato.recipes import build

@@ -46,7 +46,7 @@ from sfumato.account.event import (
     why_not_private,
 )  # fmt: skip
 from sfumato.errors import BadValue, CannotAccount
-from sfumato.gradients.forward import OneByOne
+from sfumato.gradients import OneByOne
 from sfumato.ledger.spent import Cost
 from sfumato.local.task import Task
 from sfumato.update import Layout

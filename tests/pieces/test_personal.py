@@ -30,7 +30,7 @@ from sfumato import (
 )  # fmt: skip
 from sfumato.engine.cohort import Cohort
 from sfumato.errors import BadValue
-from sfumato.gradients.forward import OneByOne
+from sfumato.gradients import OneByOne
 from sfumato.local.task import Task
 from sfumato.objective import evaluate
 from sfumato.run.personal_scores import PersonalScores, Scores

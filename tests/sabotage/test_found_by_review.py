@@ -34,7 +34,7 @@ from sfumato import (
 )  # fmt: skip
 from sfumato.engine.cohort import Cohort
 from sfumato.errors import BadValue, LedgerError
-from sfumato.gradients.per_record import ClippedSum
+from sfumato.gradients import ClippedSum
 from sfumato.key import Key
 from sfumato.pieces.adaptive_clip import AdaptiveClip
 from sfumato.pieces.after_noise import LaplacianSmoothing

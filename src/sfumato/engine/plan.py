@@ -20,9 +20,8 @@ import torch
 from torch import nn
 
 from sfumato.data.population import Records
-from sfumato.engine.memory import kept_memory
 from sfumato.errors import BadValue
-from sfumato.gradients.forward import OneByOne, Stacked
+from sfumato.gradients import OneByOne, Stacked
 from sfumato.key import Key
 from sfumato.local.task import Task
 from sfumato.pieces.protocol import LocalPiece
@@ -82,8 +81,7 @@ def choose(
                 sizes = {block, *(few for few in _SMALL_BLOCKS if few < block)}
                 candidates += [Plan(works, size, workers) for size in sorted(sizes) for workers in sorted({1, cores})]
     cohort = max(1, math.ceil(round.sample.expected(population)))
-    with kept_memory():
-        return min(candidates, key=lambda plan: trial.seconds(plan, cohort)) if len(candidates) > 1 else candidates[0]
+    return min(candidates, key=lambda plan: trial.seconds(plan, cohort)) if len(candidates) > 1 else candidates[0]
 
 
 def check_memory(layout: Layout) -> None:

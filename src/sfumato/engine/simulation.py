@@ -28,7 +28,6 @@ from sfumato.engine.checkpoint import Checkpoint
 from sfumato.engine.clients import Job, Memory, Total
 from sfumato.engine.cohort import Cohort
 from sfumato.engine.keys import Keys
-from sfumato.engine.memory import kept_memory
 from sfumato.engine.slots import Opening
 from sfumato.errors import BadValue, DataError
 from sfumato.guarantee import Guarantee, guarantee
@@ -170,7 +169,7 @@ class Simulation:
             )
         self.begun = True
         cohort = Cohort(self.job, self.population, self.start.plan, self.diagnostics, self.executor)
-        with kept_memory(), closing(cohort):
+        with closing(cohort):
             yield from self._rounds(cohort)
 
     def _rounds(self, cohort: Cohort) -> Iterator[Progress]:

@@ -5,9 +5,7 @@ A chain of linear layers, convolutions, ReLU, tanh, max-pool and flatten needs n
 reverse, and what a layer with parameters leaves behind is its input and the gradient at its output. From these, local training
 forms a mean gradient, and per-record clipping the norm of every record's.
 
-It is the same function and the same gradient as autograd's, up to rounding. One thing is done in another order: a max-pool runs
-before the ReLU that it follows. Both are monotone, so max(relu(x)) = relu(max(x)), and their gradients agree too: where the
-maximum is positive, both reach the first place that attains it; elsewhere both are zero.
+It is the same function and the same gradient as autograd's, up to rounding.
 
 Several clients may go through at once, each with parameters of its own: parameters have the shape [clients, *shape], and the
 records come client after client, each client as many. A convolution takes one client only. Every layer treats each record
@@ -16,25 +14,21 @@ alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_modules
 
-from sfumato.gradients.blocked import blocked, fits
 from sfumato.gradients.links import (
     ConvolutionLink,
     FlattenLink,
     LinearLink,
     Link,
     Own,
-    PatchesLink,
     PoolLink,
-    PoolOverLink,
     ReluLink,
     TanhLink,
     Trained,
@@ -55,17 +49,16 @@ class Pass:
     """A forward pass, and the way back."""
 
     outputs: Tensor
-    _links: tuple[Link, ...]
-    _kept: list[tuple[Any, Own]]
+    steps: tuple[tuple[Link, Any, Own], ...]  # each layer, what it kept, its own parameters
 
     def back(self, g: Tensor) -> Iterator[tuple[Trained, Tensor, Any, Own]]:
         """For each layer with parameters, last first: the gradient at its output, what it kept, its own parameters.
 
         `g` is the gradient at the outputs; it may be overwritten.
         """
-        first = next(place for place, link in enumerate(self._links) if isinstance(link, Trained))
-        for place in range(len(self._links) - 1, first - 1, -1):
-            link, (kept, own) = self._links[place], self._kept[place]
+        first = next(place for place, (link, *_) in enumerate(self.steps) if isinstance(link, Trained))
+        for place in range(len(self.steps) - 1, first - 1, -1):
+            link, kept, own = self.steps[place]
             if isinstance(link, Trained):
                 yield link, g, kept, own
             if place > first:
@@ -77,47 +70,26 @@ class Chain:
     """The layers of a module, in the order in which they run."""
 
     links: tuple[Link, ...]
-    blocked: tuple[Link, ...] = ()  # the same in oneDNN's layout, where that pays
 
     @staticmethod
-    def of(module: nn.Module, patches: bool = False) -> Chain | None:
-        """The chain that a module is; None if it is anything else. With `patches`, convolutions keep them.
+    def of(module: nn.Module) -> Chain | None:
+        """The chain that a module is; None if it is anything else.
 
         A chain trains all that it has, no layer or parameter twice, and nobody watches what goes in or out.
         """
-        links = list(_links(module, ""))
-        if torch_modules._has_any_global_hook():  # type: ignore[no-untyped-call]
+        found = list(_links(module, ""))
+        links = [link for link in found if link is not None]
+        watched = torch_modules._has_any_global_hook()  # type: ignore[no-untyped-call]
+        if watched or len(links) < len(found) or not _trains_all_once(module, links):
             return None
-        if None in links or not any(isinstance(link, Trained) for link in links):
-            return None
-        layers = [link.layer for link in links if link is not None]
-        parameters = [p for layer in layers for p in layer.parameters()]
-        if len({id(part) for part in (*layers, *parameters)}) < len(layers) + len(parameters):
-            return None
-        if not all(p.requires_grad and p.numel() and p.dtype == parameters[0].dtype for p in parameters):
-            return None
-        if {name for link in links if link for name in link.names.values()} != dict(module.named_parameters()).keys():
-            return None  # a parameter that belongs to no layer of its kind
-        for place, (one, two) in enumerate(pairwise(links)):
-            if isinstance(one, ReluLink) and isinstance(two, PoolLink) and not _pads(two.layer):
-                links[place], links[place + 1] = two, one
-        if isinstance(next(link for link in links if not isinstance(link, FlattenLink)), ReluLink):
-            return None  # it would write to the records
-        chain = [link for link in links if link is not None]
-        for place, (one, two) in enumerate(pairwise(chain)):
-            if isinstance(one, ConvolutionLink) and isinstance(two, PoolLink):
-                chain[place + 1] = PoolOverLink(two.layer, two.names)
-        if patches:
-            chain = [PatchesLink(link.layer, link.names) if type(link) is ConvolutionLink else link for link in chain]
-        return Chain(tuple(chain))
+        first = next(link for link in links if not isinstance(link, FlattenLink))
+        return None if isinstance(first, ReluLink) else Chain(tuple(links))  # a ReLU would write to the records
 
     @staticmethod
-    def for_records(module: nn.Module, x: Tensor, clients: int = 1, batch: int = 1) -> Chain | None:
-        """The chain that a module is, if these records of so many clients can go through it, up to `batch` of a client at once."""
+    def for_records(module: nn.Module, x: Tensor, clients: int = 1) -> Chain | None:
+        """The chain that a module is, if these records of so many clients can go through it."""
         chain = Chain.of(module)
-        if chain is None or not chain.takes(x, clients):
-            return None
-        return replace(chain, blocked=blocked(chain.links, x, batch))
+        return chain if chain is not None and chain.takes(x, clients) else None
 
     def takes(self, x: Tensor, clients: int = 1) -> bool:
         """Whether these records of so many clients can go through."""
@@ -128,20 +100,25 @@ class Chain:
             dimensions = 2 if isinstance(link, FlattenLink) else dimensions
         return not torch.is_autocast_enabled(x.device.type)
 
-    def working(self, model: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Copies of those parameters of one client that layers want laid out in their own way, to be stepped in place of them."""
-        links = [] if self.blocked else [link for link in self.links if isinstance(link, ConvolutionLink)]
-        return {link.names["weight"]: link.own(model)["weight"][None] for link in links}
-
     def forward(self, parameters: Mapping[str, Tensor], x: Tensor) -> Pass:
         """Run the layers on parameters [clients, *shape] by the module's names."""
-        links = self.blocked if self.blocked and fits(self.blocked, parameters, x) else self.links
-        kept: list[tuple[Any, Own]] = []
-        for link in links:
+        steps: list[tuple[Link, Any, Own]] = []
+        for link in self.links:
             own = link.own(parameters)
-            x, saved = link.forward(x, own)
-            kept.append((saved, own))
-        return Pass(x, links, kept)
+            x, kept = link.forward(x, own)
+            steps.append((link, kept, own))
+        return Pass(x, tuple(steps))
+
+
+def _trains_all_once(module: nn.Module, links: Sequence[Link]) -> bool:
+    """Whether these links train every parameter of the module, all of one type, and no layer or parameter comes twice."""
+    layers = [link.layer for link in links]
+    parameters = [p for layer in layers for p in layer.parameters()]
+    if not parameters or len({id(part) for part in (*layers, *parameters)}) < len(layers) + len(parameters):
+        return False
+    if not all(p.requires_grad and p.numel() and p.dtype == parameters[0].dtype for p in parameters):
+        return False
+    return {name for link in links for name in link.names.values()} == dict(module.named_parameters()).keys()
 
 
 def _links(module: nn.Module, name: str) -> Iterator[Link | None]:
@@ -171,11 +148,6 @@ def _supported(layer: nn.Module) -> bool:
 
 def _trains(weight: object, bias: object) -> bool:
     return isinstance(weight, nn.Parameter) and (bias is None or isinstance(bias, nn.Parameter))
-
-
-def _pads(pool: nn.MaxPool2d) -> bool:
-    """Whether a window may hold nothing but padding: its maximum is minus infinity, which a ReLU would lift."""
-    return pool.padding not in (0, (0, 0)) or pool.dilation not in (1, (1, 1))
 
 
 def _watched(part: nn.Module) -> bool:

@@ -1,4 +1,4 @@
-"""Which convolutions may run with channels last, the faster way: all but two kinds, which the library gets wrong.
+"""Two kinds of convolution that the library gets wrong with channels last, and how they are kept from it.
 
 With channels last, oneDNN (as it comes with torch 2.13) reads beyond the image in a convolution of one input channel that steps by
 one across lines and by more along them, if there is one place in a line. What it finds there may be another client's data, or
@@ -8,11 +8,14 @@ that step like that get their images and their weights with channels first, howe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+
+CONVOLUTIONS = {F.conv2d, F.conv3d}
 
 
 def misread(weight: Tensor, stride: int | Sequence[int], dilation: int | Sequence[int], groups: int) -> bool:
@@ -29,6 +32,7 @@ def channels_first(value: Tensor) -> Tensor:
 
 
 def convolution(
+    function: Callable[..., Tensor],
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -37,12 +41,10 @@ def convolution(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    """conv2d with channels last where that is right. The weight decides: an image of one channel has both."""
+    """conv2d or conv3d as it is called, but with channels first where only that is right."""
     if misread(weight, stride, dilation, groups):
         input, weight = channels_first(input), channels_first(weight)
-    else:
-        weight = weight.clone(memory_format=torch.channels_last)
-    return torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
+    return function(input, weight, bias, stride, padding, dilation, groups)
 
 
 def reads_its_image(

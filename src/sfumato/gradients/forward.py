@@ -1,4 +1,4 @@
-"""One forward pass for several clients at once, each with parameters of its own; or for one, as fast as it goes.
+"""One forward pass for several clients at once, each with parameters of its own; or for one.
 
 `Stacked` passes the records of all clients through the module as one batch, and replaces the functions that read a
 parameter: a linear layer becomes one batched matrix product. Only functions that are known to treat each record alone may be
@@ -18,21 +18,11 @@ from torch.func import functional_call, vmap
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from sfumato.errors import BadValue
-from sfumato.gradients.channels_last import convolution
+from sfumato.gradients.channels_last import CONVOLUTIONS, convolution
+from sfumato.gradients.masks import DROPOUT, DropoutMasks, dropped_out, refuse_randomness
 from sfumato.gradients.recordwise import MixesRecords, call_record_wise, has_own_backward
-from sfumato.key import Key
 
 Parameters = dict[str, torch.Tensor]  # name -> [clients, *shape]
-
-_DROPOUT = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d)
-_RANDOM = (torch.rand, torch.randn, torch.rand_like, torch.randn_like, torch.bernoulli, torch.randint, torch.normal,
-           torch.randperm, F.alpha_dropout, F.feature_alpha_dropout, F.gumbel_softmax, F.rrelu, torch.dropout)  # fmt: skip
-
-
-def joined(parameters: Parameters) -> torch.Tensor:
-    """The rows, [clients, coordinates]."""
-    return torch.cat([value.reshape(len(value), -1) for value in parameters.values()], dim=1)
 
 
 def called(module: nn.Module, parameters: Parameters, x: torch.Tensor) -> torch.Tensor:
@@ -54,25 +44,6 @@ def called(module: nn.Module, parameters: Parameters, x: torch.Tensor) -> torch.
     return out
 
 
-class DropoutMasks:
-    """Dropout masks from each client's own key, made when first asked for: most models have no dropout.
-
-    A client draws masks for its own records only, so its masks do not depend on who shares its block.
-    """
-
-    def __init__(self, keys: Sequence[Key]) -> None:
-        self.keys = keys
-        self._generators: list[torch.Generator] = []
-
-    def draw(self, counts: Sequence[int], width: int, shape: Sequence[int], p: float) -> torch.Tensor:
-        """What is kept, for `counts` records of each client, padded to `width` records."""
-        self._generators = self._generators or [key.generator() for key in self.keys]
-        kept = torch.ones(len(counts), width, *shape, dtype=torch.bool)
-        for place, count in enumerate(counts):
-            kept[place, :count] = torch.rand(count, *shape, generator=self._generators[place]) >= p
-        return kept.flatten(0, 1)
-
-
 @dataclass(frozen=True)
 class Batch:
     """The records of one step, client after client, each padded to the same number."""
@@ -85,6 +56,10 @@ class Batch:
     def width(self) -> int:
         """How many places each client has."""
         return int(self.x.shape[0]) // len(self.counts)
+
+    def kept(self, shape: Sequence[int], p: float) -> torch.Tensor:
+        """What dropout keeps of values of this shape, which have a place for each record of the batch."""
+        return self.masks.draw(self.counts, self.width, shape[1:], p)
 
 
 def _stacked_linear(
@@ -133,8 +108,9 @@ class _StackedMode(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in _RULES:
             return _RULES[func](len(self.batch.counts), *args, **kwargs)
-        if func in _DROPOUT or func in _RANDOM:
-            return _keyed(func, self.batch, *args, **kwargs)
+        if func in DROPOUT:
+            return dropped_out(self.batch.kept, func, *args, **kwargs)
+        refuse_randomness(func)
         reads = any(id(value) in self.own for value in (*args, *kwargs.values()))
         if reads:
             raise MixesRecords(func)
@@ -142,70 +118,19 @@ class _StackedMode(TorchFunctionMode):
 
 
 class _LoopMode(TorchFunctionMode):
-    """Dropout masks come from the client's key, and images go through convolutions with channels last.
-
-    What is a view of an image with channels first is a copy here. What is written to either of the two is written to the other.
-    """
+    """Dropout masks come from the client's key, and no convolution reads beyond its image."""
 
     def __init__(self, batch: Batch) -> None:
         super().__init__()
         self.batch = batch
-        self.copies: list[tuple[torch.Tensor, torch.Tensor, int, int]] = []  # image, copy, and their versions
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in _DROPOUT or func in _RANDOM:
-            return _keyed(func, self.batch, *args, **(kwargs or {}))
-        if func is F.conv2d:
-            func = convolution
-        elif func in _VIEWS and args and not args[0].is_contiguous():
-            args = (self._copy(args[0]), *args[1:])
-        result = func(*args, **(kwargs or {}))
-        self.copies = [_in_step(*pair) for pair in self.copies]
-        return result
-
-    def _copy(self, image: torch.Tensor) -> torch.Tensor:
-        for known, copy, *_ in self.copies:
-            if known is image:
-                return copy
-        copy = image.contiguous()
-        self.copies.append((image, copy, image._version, copy._version))
-        return copy
-
-
-_VIEWS = (torch.Tensor.view, torch.Tensor.view_as, torch.Tensor.flatten, torch.flatten, torch.Tensor.reshape, torch.reshape,
-          torch.Tensor.contiguous)  # fmt: skip
-
-
-def _in_step(
-    image: torch.Tensor, copy: torch.Tensor, image_was: int, copy_was: int
-) -> tuple[torch.Tensor, torch.Tensor, int, int]:
-    """An image and its copy, after one of them may have been written to."""
-    if copy._version != copy_was:
-        image.copy_(copy)
-    elif image._version != image_was:
-        copy.copy_(image)
-    return image, copy, image._version, copy._version
-
-
-def _keyed(func: Any, batch: Batch, *args: Any, **kwargs: Any) -> torch.Tensor:
-    if func not in _DROPOUT:
-        raise BadValue(
-            f"the model draws random numbers by {func.__name__}, which no key controls, so a round could not be replayed. "
-            "Use nn.Dropout, or nothing random, in the forward pass."
-        )
-    return _keyed_dropout(func, batch, *args, **kwargs)
-
-
-def _keyed_dropout(
-    func: Any, batch: Batch, input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-) -> torch.Tensor:
-    if not training or p == 0.0:
-        return input
-    if p == 1.0:
-        return input * 0.0
-    shape = input.shape[1:] if func is F.dropout else input.shape[1:2]
-    kept = batch.masks.draw(batch.counts, batch.width, shape, p)
-    return input * kept.reshape(*kept.shape, *[1] * (input.dim() - kept.dim())).to(input.device) / (1.0 - p)
+        if func in DROPOUT:
+            return dropped_out(self.batch.kept, func, *args, **(kwargs or {}))
+        refuse_randomness(func)
+        if func in CONVOLUTIONS:
+            return convolution(func, *args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
 
 
 @dataclass(frozen=True)
@@ -243,7 +168,7 @@ class Stacked:
 
 @dataclass(frozen=True)
 class OneByOne:
-    """One client: the module as it is, convolutions with channels last."""
+    """One client: the module as it is."""
 
     module: nn.Module
 

@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sfumato.gradients.channels_last import channels_first, misread
-from sfumato.gradients.patches import Patches, small
 from sfumato.gradients.product import Product
 
 Own = dict[str, Tensor]  # the parameters of one layer
@@ -108,19 +107,6 @@ class ConvolutionLink(Trained):
         return [part for part, asked in zip(found, wanted, strict=True) if asked]
 
 
-class PatchesLink(ConvolutionLink):
-    """For those who need the patches anyway: a small convolution is the product with them. It keeps what it used."""
-
-    def forward(self, x: Tensor, own: Own) -> tuple[Tensor, Any]:
-        if not small(self.layer, x):
-            return super().forward(x, own)
-        patches = Patches.of(self.layer, x)
-        return patches.convolved(own["weight"], own.get("bias")), patches
-
-    def backward(self, g: Tensor, kept: Any, own: Own) -> Tensor:
-        return super().backward(g, kept.image if isinstance(kept, Patches) else kept, own)
-
-
 class ReluLink(Link):
     """In place: what comes before it is new, and its output is kept by nobody, or by a tanh to which zeros make no difference."""
 
@@ -160,15 +146,6 @@ class PoolLink(Link):
         layer = self.layer
         sides = (layer.kernel_size, layer.stride, layer.padding, layer.dilation)
         return (*((side, side) if isinstance(side, int) else side for side in sides), layer.ceil_mode)
-
-
-class PoolOverLink(PoolLink):
-    """After a layer that does not keep its output: the gradient is written over it, which is still in the cache."""
-
-    def backward(self, g: Tensor, kept: tuple[Tensor, Tensor], own: Own) -> Tensor:
-        x, places = kept
-        _aten.max_pool2d_with_indices_backward.grad_input(g, x, *self._window(), places, grad_input=x)
-        return x
 
 
 class FlattenLink(Link):

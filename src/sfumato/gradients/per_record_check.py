@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.errors import BadValue, UnsoundRound
-from sfumato.gradients.per_record_masks import KeyedMasks
-from sfumato.gradients.per_record_passes import Loss
-from sfumato.gradients.recordwise import losses_of
+from sfumato.gradients.masks import KeyedMasks
+from sfumato.gradients.recordwise import LossPerRecord, losses_of
 from sfumato.key import Key
 
 
@@ -25,7 +24,7 @@ def refuse_batch_statistics(module: nn.Module) -> None:
             )
 
 
-def check_records_do_not_mix(module: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> None:
+def check_records_do_not_mix(module: nn.Module, loss: LossPerRecord, x: Tensor, y: Tensor) -> None:
     """Refuse a module or a loss in which the loss of one record changes with another record.
 
     BatchNorm is known by its type. For the rest every second record is replaced by its neighbour, and the losses of the

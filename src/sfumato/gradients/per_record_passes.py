@@ -6,32 +6,15 @@ gradient. The loop is the definition: each record alone, by autograd. The other 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from sfumato.gradients.chain import Chain
-from sfumato.gradients.forward import called
-from sfumato.gradients.layer_rules import Piece, Rows, Rule, rule_for
-from sfumato.gradients.per_record_masks import KeyedMasks
-from sfumato.gradients.recordwise import (
-    MixesRecords,
-    RecordWise,
-    gradient_at_outputs,
-    has_own_backward,
-    losses_apart,
-    losses_of,
-)
-from sfumato.update import Layout
-
-Loss = Callable[[Tensor, Tensor], Tensor]
-Pieces = dict[str, Piece]
+from sfumato.gradients.problem import NoRule, Problem
+from sfumato.gradients.record_gradients import Pieces, Rows
+from sfumato.gradients.recordwise import gradient_at_outputs, has_own_backward
 
 _FORMATS: dict[type[nn.Module], torch.memory_format] = {
     nn.Conv2d: torch.channels_last,
@@ -39,86 +22,13 @@ _FORMATS: dict[type[nn.Module], torch.memory_format] = {
 }
 
 
-class NoRule(Exception):
-    """The layer rules do not cover what the module did with this batch."""
-
-
-@dataclass(frozen=True)
-class Ruled:
-    """A layer with a rule: what it trains, by its own name, and that parameter's name in the module."""
-
-    rule: Rule
-    trained: dict[str, tuple[str, nn.Parameter]]
-
-
-def ruled_layers(module: nn.Module) -> dict[nn.Module, Ruled] | None:
-    """The layers that own trainable parameters, if a rule covers each and no parameter has two owners; else None."""
-    names = {parameter: name for name, parameter in module.named_parameters()}
-    layers: dict[nn.Module, Ruled] = {}
-    owned: set[nn.Parameter] = set()
-    for layer in module.modules():
-        own = {name: p for name, p in layer.named_parameters(recurse=False, remove_duplicate=False) if p.requires_grad}
-        if own:
-            rule = rule_for(layer)
-            if rule is None or not own.keys() <= {"weight", "bias"} or owned & set(own.values()):
-                return None
-            if any(p.dtype != torch.float32 for p in own.values()):
-                return None
-            owned |= set(own.values())
-            layers[layer] = Ruled(rule, {name: (names[p], p) for name, p in own.items()})
-    return layers
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A private copy of the module, what is asked of it, and its layers if rules cover them."""
-
-    module: nn.Module
-    layout: Layout
-    loss: Loss
-    masks: KeyedMasks | nullcontext[None] = field(default_factory=nullcontext)
-    layers: dict[nn.Module, Ruled] | None = None
-    chain: Chain | None = None
-
-    @staticmethod
-    def of(module: nn.Module, layout: Layout, loss: Loss) -> Problem:
-        """With the layers looked up."""
-        return Problem(module, layout, loss, layers=ruled_layers(module), chain=Chain.of(module, patches=True))
-
-    def total(self, x: Tensor, y: Tensor, parameters: dict[str, Tensor] | None = None) -> Tensor:
-        """The sum of the records' losses, with dropout by the masks."""
-        with self.masks:
-            outputs = called(self.module, parameters, x) if parameters else self.module(x)
-            return losses_of(self.loss, outputs, y, len(x)).sum()
-
-    def guarded_total(self, x: Tensor, y: Tensor) -> Tensor:
-        """The same for all records at once, where only functions that treat each record alone may be called."""
-        try:
-            with self.masks, RecordWise():
-                outputs = self.module(x)
-        except MixesRecords:
-            raise NoRule from None
-        return losses_of(partial(losses_apart, self.loss, size=1), outputs, y, len(x)).sum()
-
-    def parameters(self, row: Tensor) -> dict[str, Tensor]:
-        """Copies of the parameters in the row, in the module's own types."""
-        own = dict(self.module.named_parameters())
-        return {name: value.to(own[name].dtype) for name, value in views(self.layout, row.detach().clone()).items()}
-
-
-def views(layout: Layout, row: Tensor) -> dict[str, Tensor]:
-    """The parameters by name, as views of the row."""
-    parts = row.split_with_sizes(layout.sizes)
-    return {name: part.view(shape) for name, part, shape in zip(layout.names, parts, layout.shapes, strict=True)}
-
-
-@dataclass(frozen=True)
 class Tape:
-    """What the ruled layers saw in one forward and one backward pass."""
+    """What the ruled layers see in one forward and one backward pass, written down as it happens."""
 
-    token: Tensor
-    calls: list[tuple[nn.Module, Tensor, int]] = field(default_factory=list)
-    gradients: dict[nn.Module, Tensor] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.token = torch.zeros((), requires_grad=True)
+        self.calls: list[tuple[nn.Module, Tensor, int]] = []
+        self.gradients: dict[nn.Module, Tensor] = {}
 
     def covered(self) -> bool:
         """No layer was called twice, and no input was overwritten after its layer had read it."""
@@ -174,7 +84,7 @@ def _one_pass(problem: Problem, row: Tensor, x: Tensor, y: Tensor, formats: dict
     layers = problem.layers
     if layers is None:
         raise NoRule
-    values = views(problem.layout, row.detach())
+    values = problem.layout.split(row.detach())
     trained = []
     for layer, ruled in layers.items():
         for name, parameter in ruled.trained.values():
@@ -183,7 +93,7 @@ def _one_pass(problem: Problem, row: Tensor, x: Tensor, y: Tensor, formats: dict
                 value = torch.empty_like(value, memory_format=formats[type(layer)]).copy_(value)
             parameter.data = value
             trained.append(parameter)
-    tape = Tape(torch.zeros((), requires_grad=True))
+    tape = Tape()
 
     def enter(layer: nn.Module, inputs: tuple[Any, ...]) -> None:
         # Hidden from autograd here: a parameter that autograd still reaches has a use that no rule sees.

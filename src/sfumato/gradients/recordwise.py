@@ -16,10 +16,12 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from sfumato.errors import BadValue
-from sfumato.gradients.channels_last import reads_its_image
+from sfumato.gradients.channels_last import CONVOLUTIONS, reads_its_image
+from sfumato.gradients.masks import DROPOUT
 from sfumato.measures import GRADIENTS, RECORD_WISE
 
 Tensor = torch.Tensor
+LossPerRecord = Callable[[Tensor, Tensor], Tensor]
 
 _POINTWISE = {
     F.relu, F.relu6, F.gelu, F.silu, F.mish, F.elu, F.selu, F.celu, F.leaky_relu, F.softplus, F.tanh, F.sigmoid, F.hardtanh,
@@ -32,9 +34,7 @@ _LAYERS = {
     F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d, F.instance_norm,
     torch.max_pool1d, torch.max_pool2d, torch.max_pool3d, torch.conv1d,
 }  # fmt: skip
-_CONVOLUTIONS = {F.conv2d, F.conv3d}
 _NORMS = {F.layer_norm, *([F.rms_norm] if hasattr(F, "rms_norm") else [])}
-_DROPOUT = {F.dropout, F.dropout1d, F.dropout2d, F.dropout3d}
 _SUMS = {torch.add, Tensor.add, Tensor.add_, Tensor.__add__, Tensor.__radd__, Tensor.__iadd__}
 _RESHAPES = {
     torch.flatten,
@@ -67,9 +67,9 @@ class MixesRecords(Exception):
 
 def treats_records_alone(func: Any, args: Any, kwargs: Any) -> bool:
     """Whether a call, looked at before it is made, is known to keep records apart; reshapes are looked at after it."""
-    if func in _CONVOLUTIONS:
+    if func in CONVOLUTIONS:
         return reads_its_image(*args, **kwargs)
-    if func in _POINTWISE or func in _LAYERS or func in _DROPOUT or func in _RESHAPES:
+    if func in _POINTWISE or func in _LAYERS or func in DROPOUT or func in _RESHAPES:
         return True
     if func in _SUMS:  # a residual connection: two tensors of one shape
         two = [value for value in args if isinstance(value, Tensor)]

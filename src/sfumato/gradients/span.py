@@ -17,7 +17,7 @@ sharpness-aware step measures the length of W - W_0.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -27,7 +27,7 @@ from torch.nn.utils.rnn import pad_sequence
 from sfumato.gradients.chain import Chain
 from sfumato.gradients.links import FlattenLink, LinearLink, Link, Own, Trained
 from sfumato.gradients.product import Product
-from sfumato.local.task import Task
+from sfumato.update import Layout
 
 
 class SpanLink(Trained):
@@ -57,21 +57,21 @@ class Span:
 
     @staticmethod
     @torch.no_grad()
-    def of(chain: Chain, task: Task) -> Span:
-        """The span of clients for which it has a width."""
+    def of(chain: Chain, layout: Layout, params: Tensor, starts: Tensor, clients: Sequence[Tensor]) -> Span:
+        """The span of clients for which it has a width. Their first layers begin at `params`, the others at `starts`."""
         layer = _first(chain)
-        clients = [_flat(chain, own.x) for own in task.clients]
-        sizes = [len(x) for x in clients]
-        records = torch.stack(clients) if len(set(sizes)) == 1 else pad_sequence(clients, batch_first=True)
+        flat = [_flat(chain, own) for own in clients]
+        sizes = [len(x) for x in flat]
+        records = torch.stack(flat) if len(set(sizes)) == 1 else pad_sequence(flat, batch_first=True)
         products = torch.bmm(records, records.transpose(1, 2))
-        params, weight = task.layout.split(task.params), layer.names["weight"]
-        first = records @ params[weight].T
+        origin, weight = layout.split(params), layer.names["weight"]
+        first = records @ origin[weight].T
         if "bias" in layer.names:
             products += 1.0
-            first += params[layer.names["bias"]]
+            first += origin[layer.names["bias"]]
         which = torch.eye(max(sizes), dtype=first.dtype, device=first.device).expand_as(products)
         rows = torch.cat([which, products, first], dim=2)
-        rest = task.layout.split(task.starts)
+        rest = layout.split(starts)
         start = {weight: torch.zeros_like(first).transpose(1, 2)} | {
             name: value for name, value in rest.items() if name not in layer.names.values()
         }

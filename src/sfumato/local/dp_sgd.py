@@ -13,9 +13,8 @@ from torch import nn
 from sfumato.claim import Claim
 from sfumato.data.population import Records
 from sfumato.errors import BadValue, DataError
-from sfumato.gradients.per_record import ClippedSum
-from sfumato.gradients.per_record_check import check_records_do_not_mix
-from sfumato.local.task import LossPerRecord, Task
+from sfumato.gradients import ClippedSum, LossPerRecord, check_records_do_not_mix
+from sfumato.local.task import Task
 from sfumato.pieces.law import Gaussian
 from sfumato.pieces.optimizer import GradientDescent
 from sfumato.pieces.payment import check_batch, pay_in_local_steps

@@ -13,7 +13,8 @@ from sfumato.account.event import ByClient, Event
 from sfumato.claim import Claim
 from sfumato.data.population import Records
 from sfumato.errors import BadValue, UnsoundRound
-from sfumato.local.task import LossPerRecord, Task
+from sfumato.gradients import LossPerRecord
+from sfumato.local.task import Task
 from sfumato.pieces.protocol import LocalPiece
 from sfumato.shapes import Rows
 from sfumato.update import Layout

@@ -12,11 +12,7 @@ import torch
 
 from sfumato.claim import Claim
 from sfumato.errors import BadValue
-from sfumato.gradients.chain import Chain
-from sfumato.gradients.forward import Batch, DropoutMasks, joined
-from sfumato.gradients.mean_gradients import mean_gradients
-from sfumato.gradients.product import Product, written_out
-from sfumato.gradients.span import Span, span_width
+from sfumato.gradients import Batch, DropoutMasks, MeanGradients, Product, written_out
 from sfumato.local.batches import Schedule, epoch_batches
 from sfumato.local.penalty import NormPenalty
 from sfumato.local.sharpness import SharpnessAware
@@ -80,44 +76,46 @@ class Sgd(LocalPiece):
             epoch_batches(records.count, self.batch_size, self.epochs, self.steps, key.child("batches"))
             for records, key in zip(task.clients, task.keys, strict=True)
         ]
-        chain = Chain.for_records(task.forward.module, task.clients[0].x, len(task.clients), self.batch_size)
+        mean_gradients = MeanGradients.of(task.forward, task.loss, task.clients[0].x, len(task.clients))
         widths = [0] * len(batches)
-        if chain is not None and self._linear and task.together:
+        if self._linear and task.together:
             visits = [int((own >= 0).sum()) for own in batches]
-            widths = [span_width(chain, one.x, often) for one, often in zip(task.clients, visits, strict=True)]
+            widths = [mean_gradients.span_width(one.x, often) for one, often in zip(task.clients, visits, strict=True)]
         groups: dict[int, list[int]] = {}
         for place, width in enumerate(widths):
             groups.setdefault(width, []).append(place)
         if len(groups) == 1:
-            return self._group(task, chain, batches, *groups)
+            return self._group(task, mean_gradients, batches, *groups)
         rows = torch.empty_like(task.starts, memory_format=torch.contiguous_format)
         for width, places in groups.items():
-            rows[places] = self._group(task.some(places), chain, [batches[place] for place in places], width)
+            own = [batches[place] for place in places]
+            rows[places] = self._group(task.some(places), mean_gradients, own, width)
         return rows
 
-    def _group(self, task: Task, chain: Chain | None, batches: Sequence[np.ndarray], width: int) -> Rows:
+    def _group(self, task: Task, mean_gradients: MeanGradients, batches: Sequence[np.ndarray], width: int) -> Rows:
         """The same for clients that all train in the weight, or all in a span of about this width."""
         schedule = Schedule.of(batches, [records.count for records in task.clients])
         if schedule.order == tuple(range(len(task.clients))):
-            return self._train(task, chain, schedule, width)
-        rows = self._train(task.some(schedule.order), chain, schedule, width)
+            return self._train(task, mean_gradients, schedule, width)
+        rows = self._train(task.some(schedule.order), mean_gradients, schedule, width)
         return rows.index_select(0, torch.from_numpy(np.argsort(schedule.order)))
 
-    def _train(self, task: Task, chain: Chain | None, schedule: Schedule, width: int) -> Rows:
+    def _train(self, task: Task, mean_gradients: MeanGradients, schedule: Schedule, width: int) -> Rows:
         """The same for clients in the order of the schedule."""
         masks = DropoutMasks([key.child("dropout") for key in task.keys])
         y = torch.cat([records.y for records in task.clients])
-        span = Span.of(chain, task) if chain is not None and width else None
-        if span is not None:
-            chain, x, start = span.chain, span.x, span.start
+        clients, span = [records.x for records in task.clients], None
+        if width:
+            mean_gradients, span = mean_gradients.in_span(task.layout, task.params, task.starts, clients)
+            x, start = span.x, span.start
         else:
-            x, start = torch.cat([records.x for records in task.clients]), task.layout.split(task.starts)
+            x, start = torch.cat(clients), task.layout.split(task.starts)
         rows = torch.empty_like(task.starts, memory_format=torch.contiguous_format)
         views = task.layout.split(rows)
         if len(rows) == 1 and span is None:
-            # A client's layers are views of its row, but for those that want another layout.
+            # A client's layers are views of its row.
             rows.copy_(task.starts)
-            model = {**views, **(chain.working(views) if chain is not None else {})}
+            model = views
         else:
             # Several clients' views lie apart, and batched products want them together.
             model = {name: value.clone(memory_format=torch.contiguous_format) for name, value in start.items()}
@@ -130,15 +128,15 @@ class Sgd(LocalPiece):
             parameters = model if everyone else {name: value[:active] for name, value in model.items()}
             batch = Batch(x.index_select(0, index), counts, masks)
             labels, leaves = y.index_select(0, index), list(parameters.values())
-            gradients = mean_gradients(task, chain, parameters, batch, labels)
+            gradients = mean_gradients(parameters, batch, labels)
             if self.gradient is not None:
                 worst = dict(zip(parameters, self.gradient.perturbed(gradients, leaves), strict=True))
-                gradients = mean_gradients(task, chain, worst, batch, labels)
+                gradients = mean_gradients(worst, batch, labels)
             with torch.no_grad():
                 anchors = list(task.layout.split(task.starts[:active]).values()) if self.penalties else []
                 velocity = self._step(leaves, gradients, velocity, anchors, lr)
                 if self.project is not None:
-                    inside = task.params + clipped(joined(parameters) - task.params, self.project)
+                    inside = task.params + clipped(_joined(leaves) - task.params, self.project)
                     torch._foreach_copy_(leaves, list(task.layout.split(inside).values()))
         if span is not None:
             span.write(model, views)
@@ -182,6 +180,11 @@ class Sgd(LocalPiece):
         for leaf, gradient in zip(leaves, grads, strict=True):
             leaf.sub_(gradient, alpha=lr)
         return velocity
+
+
+def _joined(leaves: Sequence[torch.Tensor]) -> Rows:
+    """The rows of several clients' parameters."""
+    return torch.cat([leaf.reshape(len(leaf), -1) for leaf in leaves], dim=1)
 
 
 def local_sgd(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from sfumato.errors import BadValue
-from sfumato.gradients.product import Product, written_out
+from sfumato.gradients import Product, written_out
 from sfumato.pieces.norms import norms_from_above
 
 Gradients = list[torch.Tensor]  # one per layer, [clients, *shape]

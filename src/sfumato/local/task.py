@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import torch
-
 from sfumato.data.population import Records
-from sfumato.gradients.forward import OneByOne, Stacked
+from sfumato.gradients import LossPerRecord, OneByOne, Stacked
 from sfumato.key import Key
 from sfumato.shapes import Row, Rows
 from sfumato.update import Layout
-
-LossPerRecord = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from sfumato.errors import BadValue, SfumatoError, UnsoundRound
-from sfumato.gradients.per_record_masks import KeyedMasks
+from sfumato.gradients import KeyedMasks
 from sfumato.key import Key
 
 _BATCHNORM_FIX = "call sfumato.models.replace_batchnorm(model), which puts GroupNorm there with the same weights"

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from sfumato.account.event import Event, Relation
     from sfumato.data.population import Records
+    from sfumato.gradients import LossPerRecord
     from sfumato.key import Key
-    from sfumato.local.task import LossPerRecord, Task
+    from sfumato.local.task import Task
     from sfumato.pieces.context import Context, Facts, StepContext
     from sfumato.update import Layout
 

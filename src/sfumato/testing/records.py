@@ -13,7 +13,7 @@ from sfumato.account import accountant
 from sfumato.account.event import Event, FixedSizeSampled, GaussianEvent, PoissonSampled, Relation, Repeated, Unit
 from sfumato.data.population import Records
 from sfumato.derive import UnitDerivation
-from sfumato.gradients.forward import OneByOne
+from sfumato.gradients import OneByOne
 from sfumato.key import Key
 from sfumato.local.task import Task
 from sfumato.pieces.mean import RealisedMean

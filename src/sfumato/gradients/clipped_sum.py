@@ -9,36 +9,25 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from sfumato.errors import BadValue
+from sfumato.gradients.choice import Choice, Way, chosen
+from sfumato.gradients.masks import KeyedMasks
 from sfumato.gradients.per_record_check import refuse_batch_statistics
-from sfumato.gradients.per_record_masks import KeyedMasks
-from sfumato.gradients.per_record_passes import (
-    Loss,
-    NoRule,
-    Pieces,
-    Problem,
-    chained,
-    one_by_one,
-    one_pass,
-    one_pass_channels_last,
-    vectorised,
-    views,
-)
+from sfumato.gradients.per_record_passes import one_by_one
+from sfumato.gradients.problem import NoRule, Problem
+from sfumato.gradients.record_gradients import add_pieces, record_norms
+from sfumato.gradients.recordwise import LossPerRecord
 from sfumato.key import Key
 from sfumato.update import Layout
 
 _SHRINK = 1.0 + 2.0**-20
-_PROBE = 4  # records on which a fast way must agree with the loop before it is used
-_TOLERANCE = 1e-2
-
-Way = Callable[[Problem, Tensor, Tensor, Tensor], Pieces]
 
 
 def clip_factors(norms: Tensor, norm: float) -> Tensor:
@@ -59,7 +48,6 @@ def _longest(norm: float) -> float:
     return min(torch.finfo(torch.float32).max, norm * 2.0**100)
 
 
-@dataclass(frozen=True)
 class ClippedSum:
     """`sum_i g_i min(1, norm / |g_i|)` over the records' gradients `g_i`, as one float32 row.
 
@@ -78,31 +66,25 @@ class ClippedSum:
     that loop is taken when neither does, and for a batch in which a layer turns out to be used as its rule does not cover.
     """
 
-    module: nn.Module
-    layout: Layout
-    loss: Loss
-    norm: float
-    micro_batch: int = 64
-    _idle: list[Problem] = field(default_factory=list, init=False, repr=False, compare=False)
-    _chosen: list[Way] = field(default_factory=list, init=False, repr=False, compare=False)
-    _random: list[bool] = field(default_factory=list, init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.norm) and self.norm > 0):
-            raise BadValue(
-                f"ClippedSum(norm={self.norm}): the norm must be positive. Use what a record may add, e.g. 1.0."
-            )
-        if self.micro_batch < 1:
-            raise BadValue(f"ClippedSum(micro_batch={self.micro_batch}): at least one record must fit. Use e.g. 64.")
-        if Layout.of(self.module) != self.layout:
+    def __init__(
+        self, module: nn.Module, layout: Layout, loss: LossPerRecord, norm: float, micro_batch: int = 64
+    ) -> None:
+        if not (math.isfinite(norm) and norm > 0):
+            raise BadValue(f"ClippedSum(norm={norm}): the norm must be positive. Use what a record may add, e.g. 1.0.")
+        if micro_batch < 1:
+            raise BadValue(f"ClippedSum(micro_batch={micro_batch}): at least one record must fit. Use e.g. 64.")
+        if Layout.of(module) != layout:
             raise BadValue("the layout is not the module's: names or shapes differ. Use Layout.of(module).")
-        for name, layer in self.module.named_modules():
+        for name, layer in module.named_modules():
             if "forward" in vars(layer):
                 raise BadValue(
                     f"layer {name!r} has a forward of its own, which a copy would share. Write it as a class."
                 )
-        refuse_batch_statistics(self.module)
-        object.__setattr__(self, "module", copy.deepcopy(self.module))
+        refuse_batch_statistics(module)
+        self.module, self.layout, self.loss = copy.deepcopy(module), layout, loss
+        self.norm, self.micro_batch = norm, micro_batch
+        self._idle: list[Problem] = []  # copies of the module that no thread uses just now
+        self._choice: Choice | None = None
 
     def __call__(self, row: Tensor, x: Tensor, y: Tensor, key: Key | None = None) -> Tensor:
         """The clipped sum at the parameters `row`; zeros for no records. Only dropout needs the key."""
@@ -118,9 +100,12 @@ class ClippedSum:
         if len(x) == 0:
             return total, torch.zeros(0, dtype=torch.float64)
         with self._copy() as copied:
-            way = self._way(copied, row, x, y)
-            problem = copied
-            if not self._chosen or self._random:
+            choice = self._choice
+            if choice is None:
+                choice = chosen(copied, row, x, y)
+                self._choice = choice or self._choice  # another thread may have had a batch to choose by
+            way, problem = one_by_one if choice is None else choice.way, copied
+            if choice is None or choice.random:
                 problem = replace(copied, masks=KeyedMasks(None if key is None else key.generator()))
             size = 1 if way is one_by_one else self.micro_batch
             parts = zip(torch.split(x, size), torch.split(y, size), strict=True)
@@ -129,7 +114,7 @@ class ClippedSum:
 
     def way(self) -> str:
         """How the gradients are computed; "undecided" before the first batch with three records."""
-        return self._chosen[0].__name__ if self._chosen else "undecided"
+        return "undecided" if self._choice is None else self._choice.way.__name__
 
     @contextmanager
     def _copy(self) -> Iterator[Problem]:
@@ -146,77 +131,12 @@ class ClippedSum:
         except NoRule:
             each = [slice(i, i + 1) for i in range(len(x))]
             return torch.cat([self._add(total, one_by_one, problem, row, x[i], y[i]) for i in each])
-        norms = _norms(pieces, len(x))
+        norms = record_norms(pieces, len(x))
         usable = norms <= _longest(self.norm)
         if not usable.all():
             # Zero times infinity is not zero: the others are summed without these records.
             if usable.any():
                 norms[usable] = self._add(total, way, problem, row, x[usable], y[usable])
             return norms
-        _add_pieces(total, self.layout, pieces, clip_factors(norms, self.norm))
+        add_pieces(total, self.layout, pieces, clip_factors(norms, self.norm))
         return norms
-
-    def _way(self, copied: Problem, row: Tensor, x: Tensor, y: Tensor) -> Way:
-        if self._chosen:
-            return self._chosen[0]
-        row, x, y = _probe(row, x, y)
-        if len(x) < 3:
-            return one_by_one
-        masks = KeyedMasks(off=True)  # masks would differ between batch sizes
-        problem = replace(copied, masks=masks)
-        truth = one_by_one(problem, row, x.clone(), y)  # a first layer may work in place
-        norms = _norms(truth, len(x))
-        if not ((norms > 0.0) & norms.isfinite()).all():
-            return one_by_one  # nothing to compare by: a later batch chooses
-        ways: tuple[Way, ...] = (one_pass_channels_last, one_pass, vectorised) if problem.layers else (vectorised,)
-        ways = (chained, *ways) if problem.chain else ways
-        if masks.asked:
-            self._random.append(True)
-        self._chosen.append(next((way for way in ways if self._agrees(way, truth, problem, row, x, y)), one_by_one))
-        return self._chosen[0]
-
-    def _agrees(self, way: Way, truth: Pieces, problem: Problem, row: Tensor, x: Tensor, y: Tensor) -> bool:
-        if way is vectorised and any(isinstance(layer, nn.RNNBase) for layer in problem.module.modules()):
-            return False  # torch batches these one by one itself, with a warning
-        norms = _norms(truth, len(x))
-        weights = torch.linspace(0.5, 1.0, len(x), dtype=torch.float64) / norms.clamp(min=1e-30)
-        expected = torch.zeros(self.layout.dimension)
-        _add_pieces(expected, self.layout, truth, weights)
-        for order in (torch.arange(len(x)), torch.arange(len(x)).flip(0)):
-            try:
-                pieces = way(problem, row, x[order], y[order])
-            except Exception:
-                return False  # vmap cannot batch it, a view cannot be taken of channels that come last
-            found = torch.zeros(self.layout.dimension)
-            _add_pieces(found, self.layout, pieces, weights[order])
-            if not torch.allclose(_norms(pieces, len(x)), norms[order], rtol=_TOLERANCE):
-                return False
-            pairs = zip(views(self.layout, found).values(), views(self.layout, expected).values(), strict=True)
-            if not all((one - two).square().sum() <= _TOLERANCE**2 * two.square().sum() + 1e-12 for one, two in pairs):
-                return False
-        return True
-
-
-def _probe(row: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Parameters and a few records to compare the ways by: real numbers are made up, words are not.
-
-    The parameters are moved a little, so that a model that begins at zero has gradients too.
-    """
-    key = Key.from_seed(0).child("probe")
-    row = row + 0.05 * key.child("row").normal(len(row)).to(row)
-    if not x.is_floating_point():
-        return row, x[:_PROBE], y[:_PROBE]
-    return row, key.normal(_PROBE, *x.shape[1:]).to(x), y[:1].expand(_PROBE, *y.shape[1:]).contiguous()
-
-
-def _norms(pieces: Pieces, records: int) -> Tensor:
-    if not pieces:
-        return torch.zeros(records, dtype=torch.float64)
-    return torch.stack([piece.squares() for piece in pieces.values()]).sum(0).sqrt()
-
-
-def _add_pieces(total: Tensor, layout: Layout, pieces: Pieces, factors: Tensor) -> None:
-    factors = factors.float()
-    for name, view in views(layout, total).items():
-        if name in pieces:
-            pieces[name].add_to(view, factors)

@@ -9,10 +9,7 @@ import torch
 
 from sfumato.claim import Claim
 from sfumato.errors import BadValue
-from sfumato.gradients.chain import Chain
-from sfumato.gradients.forward import Batch, DropoutMasks
-from sfumato.gradients.mean_gradients import mean_gradients
-from sfumato.gradients.product import written_out
+from sfumato.gradients import Batch, DropoutMasks, MeanGradients, written_out
 from sfumato.local.task import Task
 from sfumato.pieces.optimizer import GradientDescent
 from sfumato.pieces.protocol import LocalPiece
@@ -57,13 +54,13 @@ class PlainSteps(LocalPiece):
         state = self.optimizer.start(row)
         optimizer = replace(self.optimizer, lr=self.optimizer.lr * self.lr_decay**task.round)
         masks = DropoutMasks([key.child("dropout")])
-        chain = Chain.for_records(task.forward.module, records.x)
+        mean_gradients = MeanGradients.of(task.forward, task.loss, records.x)
         for step in range(self.steps):
             drawn = torch.from_numpy(self.batch.draw(records.count, key.child("step", number=step).child("batch")))
             if not len(drawn):
                 continue
             batch = Batch(records.x[drawn], (len(drawn),), masks)
-            found = mean_gradients(task, chain, task.layout.split(row[None]), batch, records.y[drawn])
+            found = mean_gradients(task.layout.split(row[None]), batch, records.y[drawn])
             gradient = torch.cat([part.flatten() for part in written_out(found)])
             row, state = optimizer.step(row, state, -(gradient + self.weight_decay * row))
         return row - task.params

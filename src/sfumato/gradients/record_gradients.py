@@ -1,0 +1,150 @@
+"""The gradients of all records of a batch, one parameter at a time, in whatever form is the cheapest.
+
+A piece knows its squared norm for every record and adds the weighted sum over the records to the result. Norms are taken in
+float64, whose range holds every product of two float32 numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from sfumato.pieces.norms import norms_from_above
+from sfumato.update import Layout
+
+_ROUNDING = 2.0**-24
+_HUGE = 2.0**48  # an input from which on what a factor rounds off near zero could count: such a record adds nothing
+
+
+@runtime_checkable
+class Piece(Protocol):
+    """The gradients of one parameter for all records, in whatever form is the cheapest."""
+
+    def squares(self) -> Tensor:
+        """The squared norm for every record, float64 [records]."""
+
+    def add_to(self, total: Tensor, factors: Tensor) -> None:
+        """Add the sum over records of `factor * gradient` to `total`, which has the parameter's shape."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Gradients that were formed, [records, ...]; a convolution's have their channels last."""
+
+    gradients: Tensor
+    kernel: tuple[int, ...] = ()
+
+    def squares(self) -> Tensor:
+        """The sum of the squares."""
+        return norms_from_above(self.gradients.reshape(len(self.gradients), -1)).square()
+
+    def add_to(self, total: Tensor, factors: Tensor) -> None:
+        """One product of a matrix and a vector."""
+        columns = self.gradients.reshape(len(factors), -1).T
+        if self.kernel:
+            total.add_(_channels_first(torch.mv(columns, factors), total.shape, self.kernel))
+        else:
+            total.view(-1).addmv_(columns, factors)
+
+
+@dataclass(frozen=True)
+class Dyads:
+    """Gradients `g a^T` that stay unformed, of a map that was used once: inputs [records, in], output gradients [records, out]."""
+
+    inputs: Tensor
+    outputs: Tensor
+
+    def squares(self) -> Tensor:
+        """A product of two norms."""
+        lengths = _norms(self.inputs, 1)
+        return torch.where(lengths < _HUGE, lengths * _norms(self.outputs, 1), math.inf).square()
+
+    def add_to(self, total: Tensor, factors: Tensor) -> None:
+        """One matrix product over the records."""
+        total.addmm_((self.outputs * factors[:, None]).T, self.inputs)
+
+
+@dataclass(frozen=True)
+class Outer:
+    """Gradients that stay unformed: inputs [records, groups, positions, in], output gradients [..., out].
+
+    The squared norm of `sum_t g_t a_t^T` is `sum_{s,t} (a_s . a_t)(g_s . g_t)`. The float32 sum over the positions may round
+    by `_ROUNDING * positions * sum_t |a_t| |g_t|`, which is added to the norm: what is clipped by it stays within it.
+    """
+
+    inputs: Tensor
+    outputs: Tensor
+    kernel: tuple[int, ...] = ()
+
+    def squares(self) -> Tensor:
+        """A product of two Gram matrices."""
+        positions = self.inputs.shape[2]
+        inputs, outputs = _gram(self.inputs), _gram(self.outputs)
+        norms_squared = (inputs * outputs).sum((1, 2, 3)).clamp(min=0.0)
+        lengths = (inputs.diagonal(dim1=2, dim2=3) * outputs.diagonal(dim1=2, dim2=3)).sqrt().sum((1, 2))
+        longest = inputs.diagonal(dim1=2, dim2=3).amax((1, 2)).sqrt()
+        norms = norms_squared.sqrt() + (positions + 2) * _ROUNDING * lengths
+        return torch.where(longest < _HUGE, norms, math.inf).square()
+
+    def add_to(self, total: Tensor, factors: Tensor) -> None:
+        """One matrix product over records and positions together."""
+        scaled = self.outputs * factors[:, None, None, None]
+        if scaled.shape[1] == 1 and not self.kernel:
+            total.addmm_(scaled.flatten(0, 2).T, self.inputs.flatten(0, 2))
+        else:
+            summed = scaled.transpose(0, 1).flatten(1, 2).transpose(1, 2) @ self.inputs.transpose(0, 1).flatten(1, 2)
+            total.add_(_channels_first(summed.flatten(), total.shape, self.kernel))
+
+
+@dataclass(frozen=True)
+class Scattered:
+    """Gradients with few rows that are not zero: one per record and per word it holds."""
+
+    gradients: Tensor
+    record: Tensor
+    word: Tensor
+    records: int
+
+    def squares(self) -> Tensor:
+        """The sum of the squares."""
+        squares = _norms(self.gradients, 1).square()
+        return squares.new_zeros(self.records).index_add_(0, self.record, squares)
+
+    def add_to(self, total: Tensor, factors: Tensor) -> None:
+        """Add each row where it belongs."""
+        total.index_add_(0, self.word, self.gradients * factors[self.record, None])
+
+
+def _norms(part: Tensor, *dimensions: int) -> Tensor:
+    norms: Tensor = torch.linalg.vector_norm(part, dim=dimensions, dtype=torch.float64)
+    return norms
+
+
+def _gram(part: Tensor) -> Tensor:
+    return part.double() @ part.double().transpose(2, 3)
+
+
+def _channels_first(flat: Tensor, shape: torch.Size, kernel: tuple[int, ...]) -> Tensor:
+    return flat.view(shape[0], *kernel, shape[1]).movedim(-1, 1) if kernel else flat.view(shape)
+
+
+Pieces = dict[str, Piece]  # by the parameter's name
+
+
+def record_norms(pieces: Pieces, records: int) -> Tensor:
+    """The norm of every record's whole gradient, float64."""
+    if not pieces:
+        return torch.zeros(records, dtype=torch.float64)
+    return torch.stack([piece.squares() for piece in pieces.values()]).sum(0).sqrt()
+
+
+def add_pieces(total: Tensor, layout: Layout, pieces: Pieces, factors: Tensor) -> None:
+    """Add the sum over records of `factor * gradient` to the row `total`."""
+    factors = factors.float()
+    for name, view in layout.split(total).items():
+        if name in pieces:
+            pieces[name].add_to(view, factors)
