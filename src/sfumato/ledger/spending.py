@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sfumato.account import accountant
 from sfumato.account.event import Repeated, Unit, compose, why_not_private
+from sfumato.data.population import Population
 from sfumato.derive import Derivation
 from sfumato.errors import BudgetExceeded, LedgerError
 from sfumato.ledger.ledger import Ledger
@@ -77,10 +78,43 @@ class Spending:
         return accountant("auto").epsilon(event, self.budget[1])
 
 
-def open_shared(path: Path | None, population: str, derivation: Derivation, seeded: bool, force: bool) -> Ledger | None:
-    """The shared ledger, if this run may write to it."""
-    if path is None:
+def open_shared(
+    own: Ledger, given: Path | None, population: Population, derivation: Derivation, seeded: bool, force: bool
+) -> Ledger | None:
+    """The ledger that a run shares with others: the one that it began with, wherever that is now, or a given one.
+
+    The run's own ledger remembers it, so that going on without naming it still tells it what is spent.
+    """
+    if own.shared is not None:
+        shared = _remembered(*own.shared, given, own, population)
+    elif given is None:
         return None
+    else:
+        _check_welcome(given, derivation, seeded, force)
+        given.parent.mkdir(parents=True, exist_ok=True)
+        shared = Ledger(given, population.name, population.identity)
+    own.remember_shared(shared)
+    return shared
+
+
+def _remembered(path: Path, name: str, given: Path | None, own: Ledger, population: Population) -> Ledger:
+    place = next((place for place in (given, path) if place is not None and place.exists()), None)
+    if place is None:
+        raise LedgerError(
+            f"the run of {own.path} spends from the shared ledger {path}, which is not there. Put it back, or say where it is "
+            "now with --ledger (shared_ledger=)."
+        )
+    found = Ledger(place, None)
+    if found.id != name:
+        raise LedgerError(
+            f"{place} is another ledger ({found.id[:8]}) than the one that the run of {own.path} spends from ({name[:8]}, last at "
+            f"{path}). Say where that one is now with --ledger (shared_ledger=), or start a new run."
+        )
+    found.close()
+    return Ledger(place, population.name, population.identity)
+
+
+def _check_welcome(path: Path, derivation: Derivation, seeded: bool, force: bool) -> None:
     world = derivation.units.get(Unit.CLIENT, derivation.primary).world
     reason = (
         "it hides nothing" if why_not_private(world) is not None else "its noise comes from a seed" if seeded else ""
@@ -90,5 +124,3 @@ def open_shared(path: Path | None, population: str, derivation: Derivation, seed
             f"{path} is shared by private runs, and {reason}: this run would spoil its sum. Leave --ledger out, or give "
             "--force-ledger to record the run as what it is."
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return Ledger(path, population)
