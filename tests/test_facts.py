@@ -164,6 +164,18 @@ def test_the_refusal_says_where() -> None:
         facts(Piece(1.0, hidden=(1, object())))
 
 
+def test_a_file_with_the_name_of_one_of_pythons_own_is_read(tmp_path: Path) -> None:
+    """`test`, `code` and others are names that users give too: what lies elsewhere is theirs, and its code counts."""
+    script = "from sfumato.facts import digest; import test; print(digest(test.loss))"
+    found = set()
+    for body in ("return x", "return -x"):
+        (tmp_path / body).mkdir()
+        (tmp_path / body / "test.py").write_text(f"def loss(x):\n    {body}\n")
+        child = [sys.executable, "-c", script]
+        found.add(subprocess.run(child, capture_output=True, text=True, cwd=tmp_path / body, check=True).stdout)
+    assert len(found) == 2
+
+
 def test_a_second_process_finds_the_same_facts() -> None:
     script = "import tests.test_facts as t, sys; print(*(t.digest(x) for pair in t.DIFFERENT.values() for x in pair))"
     found = subprocess.run(

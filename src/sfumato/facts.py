@@ -13,16 +13,17 @@ import functools
 import hashlib
 import json
 import sys
+import sysconfig
 import types
 import weakref
 from collections.abc import Callable, Mapping
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from sfumato.errors import BadValue
 
-# Their code is named by their versions, which a run records.
-_LIBRARIES = frozenset(sys.stdlib_module_names) | {"sfumato", "torch", "numpy", "scipy"}
+_LIBRARIES = ("sfumato", "torch", "numpy", "scipy")  # their code is named by their versions
 # What a dataclass writes for itself, and what no longer matters once a thing is made.
 _UNTOLD = frozenset(
     ("__init__", "__repr__", "__eq__", "__hash__", "__lt__", "__le__", "__gt__", "__ge__", "__setattr__", "__delattr__")
@@ -44,7 +45,7 @@ def digest(*things: Any) -> str:
     >>> digest(1, "a") == digest(1, "a"), digest(1) == digest(1.0), digest(lambda x: x) == digest(lambda x: -x)
     (True, False, False)
     """
-    return _short(json.dumps(facts(things)).encode())
+    return _short(json.dumps([facts(thing) for thing in things]).encode())
 
 
 def facts(thing: Any) -> Any:
@@ -67,7 +68,16 @@ def _name(thing: Any) -> str:
 
 def _in_library(thing: Any) -> bool:
     home = str(getattr(thing, "__module__", None)).partition(".")[0]
-    return home in _LIBRARIES and "<" not in thing.__qualname__  # <locals> and <lambda> cannot be found by their names
+    return _is_library(home) and "<" not in thing.__qualname__  # <locals> and <lambda> cannot be found by their names
+
+
+@functools.cache
+def _is_library(home: str) -> bool:
+    """One of ours, or Python's own: a user's `code.py` or `test/` has the name of such a module, and lies elsewhere."""
+    if home in _LIBRARIES or home not in sys.stdlib_module_names:
+        return home in _LIBRARIES
+    file = getattr(sys.modules.get(home), "__file__", None)
+    return file is None or Path(file).is_relative_to(sysconfig.get_path("stdlib"))
 
 
 def _is(thing: Any, home: str, name: str) -> bool:

@@ -102,13 +102,13 @@ def _remembered(path: Path, name: str, given: Path | None, own: Ledger, populati
     if place is None:
         raise LedgerError(
             f"the run of {own.path} spends from the shared ledger {path}, which is not there. Put it back, or say where it is "
-            "now with --ledger (shared_ledger=)."
+            "now with shared_ledger=, in Python."
         )
     found = Ledger(place, None)
     if found.id != name:
         raise LedgerError(
             f"{place} is another ledger ({found.id[:8]}) than the one that the run of {own.path} spends from ({name[:8]}, last at "
-            f"{path}). Say where that one is now with --ledger (shared_ledger=), or start a new run."
+            f"{path}). Put that one back, or say where it is now with shared_ledger=, in Python."
         )
     found.close()
     return Ledger(place, population.name, population.identity)
