@@ -109,3 +109,26 @@ def test_a_run_cannot_join_a_shared_ledger_midway(tmp_path: Path) -> None:
         pass
     with pytest.raises(LedgerError, match="it began without that ledger"):
         train(tmp_path / "shared.sqlite", rounds=4, folder=tmp_path / "run", resume=True)
+    assert not (tmp_path / "shared.sqlite").exists()
+    settings.update(rounds=3, resume=True)
+    assert len(list(simulate(dp_round(), PEOPLE, linear(), classification(3), **settings))) == 1, (
+        "it goes on without it"
+    )
+
+
+def test_an_older_copy_of_the_shared_ledger_is_refused(tmp_path: Path) -> None:
+    path, folder = tmp_path / "shared.sqlite", tmp_path / "run"
+    train(path, folder=folder).spending.close()
+    older = path.read_bytes()
+    train(path, rounds=4, folder=folder, resume=True).spending.close()
+    path.write_bytes(older)
+    with pytest.raises(LedgerError, match="lacks 2 of the 4 rounds"):
+        train(path, rounds=5, folder=folder, resume=True)
+
+
+def test_a_forced_run_goes_on_without_being_forced_again(tmp_path: Path) -> None:
+    path, folder = tmp_path / "shared.sqlite", tmp_path / "run"
+    train(path, seed=0, force_ledger=True, folder=folder)
+    for _ in simulate(dp_round(), PEOPLE, linear(), classification(3), rounds=3, seed=0, folder=folder, resume=True):
+        pass
+    assert Ledger(path, None).count == 3

@@ -68,9 +68,8 @@ def simulate(
     ledger = Ledger(None if path is None else path / "ledger.sqlite", population.name, population.identity)
     _check_whole(ledger, found)
     given = None if shared_ledger is None else Path(shared_ledger)
-    shared = open_shared(ledger, given, population, derivation, seed is not None, force_ledger)
     name = root.child("name").digest
-    _check_told(shared, ledger, name)
+    shared = open_shared(ledger, given, name, population, derivation, seed is not None, force_ledger)
     start = found or _first(job, population, described, plan)
     if found is None and path is not None:
         start.write(path)
@@ -138,15 +137,6 @@ def _check_whole(ledger: Ledger, found: Checkpoint | None) -> None:
         raise LedgerError(
             f"{ledger.path} holds {ledger.count} rounds and the checkpoint {found.round}, so what was spent is not known. "
             "Restore the ledger, or start a new run in another folder."
-        )
-
-
-def _check_told(shared: Ledger | None, ledger: Ledger, run: str) -> None:
-    """Refuse a shared ledger that does not know of all that the run has spent."""
-    if shared is not None and shared.count_of(run) < ledger.count:
-        raise LedgerError(
-            f"{shared.path} does not hold the {ledger.count} rounds that this run ({run[:8]}) has behind it: it began without that "
-            "ledger, or the file is an older copy. Start a new run with --ledger, or restore the file."
         )
 
 
