@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -101,7 +102,7 @@ class Population:
                 f"{len(listed)} ids, {len(set(listed))} of them different, for the {self.size} clients of {self.name!r}. "
                 "Give each client one of its own."
             )
-        return replace(self, identity=digest("ids", listed))
+        return replace(self, identity=digest("ids", json.dumps(listed)))
 
     @staticmethod
     def from_list(clients: Any, name: str = "list", ids: Ids = None) -> Population:
