@@ -131,7 +131,7 @@ def test_config_set_and_resume(sfumato: Command) -> None:
     again = sfumato("train", "--resume", "runs/first")
     assert again.status == 0 and "simulation: holds for whoever does not know the seed" in again.out
     assert Path("runs/first/params.safetensors").read_bytes() == before and len(lines("runs/first")) == 3
-    assert Ledger(Path("runs/first/ledger.sqlite"), summary("runs/first")["data"]).count == 3
+    assert Ledger(Path("runs/first/ledger.sqlite"), None).count == 3
 
 
 def test_an_interrupted_epsilon_can_be_taken_out_of_a_config(sfumato: Command) -> None:
@@ -223,7 +223,7 @@ def test_the_ledger_and_the_metrics_say_the_same(finished: Path) -> None:
     from sfumato.account import accountant
     from sfumato.account.event import Unit
 
-    ledger = Ledger(finished / "ledger.sqlite", summary(finished)["data"])
+    ledger = Ledger(finished / "ledger.sqlite", None)
     assert [entry.round for entry in ledger.entries()] == [0, 1, 2] and all(e.settled for e in ledger.entries())
     spent = ledger.spent(Unit.CLIENT)
     assert spent is not None

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from sfumato.data import Population, build_population, load
+from sfumato.data.held_out import hold_out
 from sfumato.data.load import NAMES, data_folder
 from sfumato.errors import BadValue, DataError
 from sfumato.key import Key
@@ -216,6 +217,21 @@ def test_the_fingerprint_of_a_population_follows_data_split_and_key() -> None:
     ]
     assert len({population.fingerprint for population in names}) == 5
     assert build_population(load("digits"), 10, "iid", KEY).fingerprint == names[0].fingerprint
+
+
+def test_a_client_of_a_split_is_its_records() -> None:
+    digits = load("digits")
+    same = [build_population(digits, 10, "iid", KEY, test_fraction=fraction).identity for fraction in (0.0, 0.5)]
+    others = [
+        build_population(digits, 10, "iid", Key.from_seed(1)).identity,
+        build_population(digits, 11, "iid", KEY).identity,
+        build_population(digits, 10, "shards:2", KEY).identity,
+        build_population(digits, 10, "shards:4", KEY).identity,
+        build_population(digits, 10, "iid", KEY, records_per_client=7).identity,
+        build_population(hold_out(digits, 100, KEY), 10, "iid", KEY).identity,
+    ]
+    assert same[0] == same[1] is not None
+    assert len({*same, *others}) == 7
 
 
 def test_a_population_can_be_sent_to_another_process() -> None:

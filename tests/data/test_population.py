@@ -134,6 +134,42 @@ def test_the_fingerprint_follows_every_bit_of_a_list() -> None:
     assert Population.from_list([PAIR], name="other").fingerprint == Population.from_list([PAIR]).fingerprint
 
 
+def test_ids_say_who_the_clients_are_whatever_their_data() -> None:
+    def listed(ids: Any, data: float = 0.0) -> str | None:
+        return Population.from_list([(PAIR[0] + data, PAIR[1])] * 3, ids=ids).identity
+
+    assert listed(None) is None and Population.from_function(lambda number: PAIR, 3).identity is None
+    assert listed(["a", "b", "c"]) == listed(("a", "b", "c"), data=1.0)
+    assert len({listed(ids) for ids in (["a", "b", "c"], ["b", "a", "c"], [0, 1, 2], ["0", "1", "2"])}) == 4
+    many = Population.from_function(lambda number: PAIR, 3, ids=range(3), fingerprint="june")
+    assert (many.identity, many.fingerprint) == (listed(range(3)), "june")
+
+
+@pytest.mark.parametrize(
+    ("ids", "words"),
+    [
+        (["a", "b"], "2 ids, 2 of them different, for the 3 clients"),
+        (["a", "b", "a"], "3 ids, 2 of them different"),
+        ("abc", "is one text"),
+        (["a", "b", 2.5], "an id is a float: 2.5"),
+        ([0, 1, True], "an id is a bool"),
+    ],
+)
+def test_ids_that_name_nobody_are_refused(ids: Any, words: str) -> None:
+    with pytest.raises(BadValue, match=words):
+        Population.from_list([PAIR] * 3, ids=ids)
+
+
+def test_the_names_of_files_say_who_the_clients_are(tmp_path: Path) -> None:
+    _write_folder(tmp_path)
+    before = Population.from_folder(tmp_path)
+    torch.save({"x": PAIR[0] + 1, "y": PAIR[1]}, tmp_path / "b.pt")
+    after = Population.from_folder(tmp_path)
+    assert after.identity == before.identity and after.fingerprint != before.fingerprint
+    (tmp_path / "b.pt").rename(tmp_path / "d.pt")
+    assert Population.from_folder(tmp_path).identity != before.identity
+
+
 def _write_folder(folder: Path) -> None:
     tensors = {"x": PAIR[0], "y": PAIR[1]}
     torch.save(tensors, folder / "b.pt")
@@ -216,6 +252,8 @@ def test_import_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert Population.from_import("their_clients:clients").size == 4
     assert Population.from_import("their_clients:whole").name == "whole"
+    named = [Population.from_import(f"their_clients:{name}", 4, range(4)) for name in ("clients", "whole", "by_number")]
+    assert len({population.identity for population in named} - {None}) == 1
     assert Population.from_import("their_clients:listed").name == "their_clients:listed"
     assert Population.from_import("their_clients:by_number", size=10**6).client(10**6 - 1).train.count == 2
     for path, words in [

@@ -166,6 +166,14 @@ def test_other_splits_share_out_the_windows(made_up: Dataset) -> None:
         build_population(load("digits"), 5, "natural", KEY)
 
 
+def test_a_role_is_one_client_however_much_of_it_is_used(made_up: Dataset) -> None:
+    whole = build_population(made_up, 4, "natural", KEY).identity
+    assert build_population(made_up, 4, "natural", KEY, 7, test_fraction=0.25).identity == whole
+    others = [build_population(made_up, 3, "natural", KEY), build_population(made_up, 4, "natural", Key.from_seed(1))]
+    assert len({whole, *(population.identity for population in others)}) == 3
+    assert made_up.people and len(made_up.people) == made_up.counts["clients"]
+
+
 def test_the_fingerprint_follows_the_text(made_up: Dataset, tmp_path: Path) -> None:
     write_play(tmp_path, play().replace("scene 3", "scene E"))
     other = load("shakespeare", tmp_path, allow_download=False)

@@ -62,12 +62,34 @@ def test_another_population_is_refused(tmp_path: Path) -> None:
         Ledger(tmp_path / "l.sqlite", "others")
 
 
-def test_another_schema_is_refused(tmp_path: Path) -> None:
-    Ledger(tmp_path / "l.sqlite", "people").close()
+def test_other_clients_of_the_same_name_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "l.sqlite"
+    first = Ledger(path, "people", "Ann and Bob")
+    assert Ledger(path, "people", "Ann and Bob").id == first.id
+    assert first.assumptions == () and "Ann" not in str(first.fact("clients"))
+    for others in ("Ann and Eve", None):
+        with pytest.raises(LedgerError, match=f"belongs to the clients {str(first.fact('clients'))[:8]} of 'people'"):
+            Ledger(path, "people", others)
+    unnamed = Ledger(tmp_path / "unnamed.sqlite", "people")
+    assert len(unnamed.assumptions) == 1
+    with pytest.raises(LedgerError, match="ids="):
+        Ledger(tmp_path / "unnamed.sqlite", "people", "Ann and Bob")
+
+
+def test_the_digest_of_clients_is_the_ledgers_own() -> None:
+    """Whoever sees what two ledgers print cannot tell whether they have the same clients."""
+    one, other = (Ledger(None, "people", "Ann and Bob") for _ in range(2))
+    assert one.id != other.id and one.fact("clients") != other.fact("clients")
+
+
+@pytest.mark.parametrize("schema", ["1", "99"])
+def test_another_schema_is_refused_and_left_as_it_is(schema: str, tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "l.sqlite") as connection:
-        connection.execute("UPDATE facts SET value = '99' WHERE name = 'schema'")
-    with pytest.raises(LedgerError, match="schema 99"):
+        connection.execute("CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
+        connection.execute("INSERT INTO facts VALUES ('schema', ?)", (schema,))
+    with pytest.raises(LedgerError, match=f"schema {schema}, not 2. Use the Sfumato that wrote it"):
         Ledger(tmp_path / "l.sqlite", "people")
+    assert connection.execute("SELECT * FROM facts").fetchall() == [("schema", schema)]
 
 
 def test_a_file_that_is_no_ledger_is_refused(tmp_path: Path) -> None:

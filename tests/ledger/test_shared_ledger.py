@@ -85,29 +85,22 @@ def test_seeded_and_non_private_runs_are_refused_unless_told(tmp_path: Path) -> 
 
 
 def test_the_same_seed_on_other_data_draws_other_noise(tmp_path: Path) -> None:
-    """Two runs that share noise would cancel it: the data are part of the key, and unknown data are refused."""
+    """Two runs that share noise would cancel it: the data are part of the key, and unknown data are always others."""
     path = tmp_path / "shared.sqlite"
 
-    def again(population: Any) -> None:
-        for _ in simulate(
-            dp_round(),
-            population,
-            linear(),
-            classification(3),
-            rounds=2,
-            seed=0,
-            plan=Plan(),
-            shared_ledger=path,
-            force_ledger=True,
-        ):
+    def again(population: Any, plan: Plan = Plan()) -> int:
+        options: dict[str, Any] = {"rounds": 2, "seed": 0, "shared_ledger": path, "force_ledger": True}
+        for _ in simulate(dp_round(), population, linear(), classification(3), plan=plan, **options):
             pass
+        return Ledger(path, None).count
 
-    again(PEOPLE)
-    again(made_up_population([3] * 20, seed=5))
-    assert Ledger(path, None).count == 4
-    again(replace(PEOPLE, fingerprint=None))
+    assert again(PEOPLE) == 2
+    assert again(PEOPLE) == 2
+    assert again(made_up_population([3] * 20, seed=5)) == 4
+    assert again(replace(PEOPLE, fingerprint=None)) == 6
+    assert again(replace(PEOPLE, fingerprint=None)) == 8
     with pytest.raises(LedgerError, match="would cancel it"):
-        again(replace(PEOPLE, fingerprint=None))
+        again(PEOPLE, Plan(workers=2))
 
 
 def test_a_run_cannot_join_a_shared_ledger_midway(tmp_path: Path) -> None:
@@ -116,3 +109,26 @@ def test_a_run_cannot_join_a_shared_ledger_midway(tmp_path: Path) -> None:
         pass
     with pytest.raises(LedgerError, match="it began without that ledger"):
         train(tmp_path / "shared.sqlite", rounds=4, folder=tmp_path / "run", resume=True)
+    assert not (tmp_path / "shared.sqlite").exists()
+    settings.update(rounds=3, resume=True)
+    assert len(list(simulate(dp_round(), PEOPLE, linear(), classification(3), **settings))) == 1, (
+        "it goes on without it"
+    )
+
+
+def test_an_older_copy_of_the_shared_ledger_is_refused(tmp_path: Path) -> None:
+    path, folder = tmp_path / "shared.sqlite", tmp_path / "run"
+    train(path, folder=folder).spending.close()
+    older = path.read_bytes()
+    train(path, rounds=4, folder=folder, resume=True).spending.close()
+    path.write_bytes(older)
+    with pytest.raises(LedgerError, match="lacks 2 of the 4 rounds"):
+        train(path, rounds=5, folder=folder, resume=True)
+
+
+def test_a_forced_run_goes_on_without_being_forced_again(tmp_path: Path) -> None:
+    path, folder = tmp_path / "shared.sqlite", tmp_path / "run"
+    train(path, seed=0, force_ledger=True, folder=folder)
+    for _ in simulate(dp_round(), PEOPLE, linear(), classification(3), rounds=3, seed=0, folder=folder, resume=True):
+        pass
+    assert Ledger(path, None).count == 3

@@ -75,7 +75,7 @@ def guarantees(book: Ledger, delta: float) -> dict[str, dict[str, Guarantee]]:
                     unit=unit,
                     relation=cost.relation,
                     view=words,
-                    assumptions=("as each run states", *extra),
+                    assumptions=("as each run states", *book.assumptions, *extra),
                 )
                 for view, words in views.items()
             }

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import torch
 
+from sfumato import facts
+
 # Up to this many bytes a folder is named by what its files hold, above it by their names, sizes and times of change.
 _READ_UP_TO = 64 * 2**20
 
@@ -23,7 +25,7 @@ def of_tensors(tensors: Iterable[torch.Tensor], *words: object) -> str:
     False
     """
     digest = _digest()
-    digest.update(repr(words).encode())
+    digest.update(facts.digest(*words).encode())
     for tensor in tensors:
         plain = tensor.detach().cpu().contiguous()
         digest.update(f"{plain.dtype}{tuple(plain.shape)}".encode())

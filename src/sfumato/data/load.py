@@ -21,6 +21,7 @@ from sfumato.data.sets import READERS as PICTURES
 from sfumato.data.shakespeare import shakespeare
 from sfumato.data.split import partition
 from sfumato.errors import BadValue, DataError, nearest
+from sfumato.facts import digest
 from sfumato.key import Key
 
 READERS = {**PICTURES, "shakespeare": shakespeare}
@@ -31,7 +32,7 @@ NATURAL = ("shakespeare",)  # those with clients of their own
 @dataclass(frozen=True)
 class _Slices:
     dataset: Dataset
-    parts: list[np.ndarray] = field(repr=False)
+    parts: tuple[np.ndarray, ...] = field(repr=False)
     test_fraction: float
     key: Key
     in_order: bool = False  # records follow one another, and neighbours overlap
@@ -75,11 +76,23 @@ def build_population(
     """
     if not 0 <= test_fraction < 1:
         raise BadValue(f"test_fraction={test_fraction} must be at least 0 and below 1, e.g. 0.2.")
-    parts = partition(split, dataset.pool, clients, key, records_per_client, dataset.own)
+    parts = tuple(partition(split, dataset.pool, clients, key, records_per_client, dataset.own))
     size = f"{clients}x{records_per_client}" if records_per_client else f"{clients}"
     fingerprint = of_tensors(map(torch.from_numpy, parts), dataset.fingerprint, test_fraction, key.digest)
     slices = _Slices(dataset, parts, test_fraction, key, in_order=split == "natural")
-    return Population(f"{dataset.name}/{split}/{size}", clients, slices, fingerprint)
+    identity = _identity(dataset, clients, split, key, records_per_client)
+    return Population(f"{dataset.name}/{split}/{size}", clients, slices, fingerprint, identity)
+
+
+def _identity(dataset: Dataset, clients: int, split: str, key: Key, records_per_client: int | None) -> str:
+    """Who client number i is: the person whose name the data give, or else the records that the split gave it.
+
+    A person stays one with more or fewer of its records. A made-up client is its records, so it is another one as soon as
+    anything changes that decides which it gets. Which of its records a client tests on makes it no other client.
+    """
+    if split == "natural":
+        return digest(split, dataset.name, dataset.people or dataset.fingerprint, clients, key.digest)
+    return digest(split, dataset.name, dataset.fingerprint, clients, records_per_client, key.digest)
 
 
 def load(name: str, folder: str | Path | None = None, allow_download: bool = True) -> Dataset:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -14,8 +15,10 @@ import torch
 from sfumato.data.fingerprint import of_files, of_tensors
 from sfumato.data.records import READERS, Client, Records, as_client, kind, read_client
 from sfumato.errors import BadValue, DataError
+from sfumato.facts import digest
 from sfumato.imports import import_path
 
+Ids: TypeAlias = Iterable[int | str] | None
 __all__ = ["Client", "Population", "PublicData", "Records", "require_population", "require_public"]
 
 
@@ -40,6 +43,8 @@ class Population:
 
     `size` is declared, never counted: under add/remove the true count is itself private. `fingerprint` names the data,
     so that a round may be replayed with the same noise on the same data only; None means that they may have changed.
+    `identity` names the people, whatever their data are now: what runs cost one client adds up only if client number i is the
+    same in all of them. None means that nobody said who they are, and guarantees that need it say so.
 
     >>> ones = Population.from_function(lambda client: (torch.ones(3, 2), torch.zeros(3)), size=1_000_000, name="ones")
     >>> ones.client(999_999).train.count
@@ -50,6 +55,7 @@ class Population:
     size: int
     load: Callable[[int], Any] = field(repr=False)
     fingerprint: str | None = None
+    identity: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not callable(self.load):
@@ -79,9 +85,28 @@ class Population:
             ) from error
         return as_client(loaded, f"client {number} of {self.name!r}")
 
+    def with_ids(self, ids: Ids) -> Population:
+        """The same clients with these ids, if there are any: one number or text each, in the clients' order."""
+        if ids is None:
+            return self
+        if isinstance(ids, str):
+            raise BadValue(f"ids={ids!r} is one text. Give one id per client, e.g. a list of names.")
+        listed = list(ids)
+        wrong = next((one for one in listed if isinstance(one, bool) or not isinstance(one, int | str)), None)
+        if wrong is not None:
+            raise BadValue(
+                f"an id is {kind(wrong)}: {wrong!r}. Give a number or a text that means the same person in every run."
+            )
+        if len(listed) != self.size or len(set(listed)) != len(listed):
+            raise BadValue(
+                f"{len(listed)} ids, {len(set(listed))} of them different, for the {self.size} clients of {self.name!r}. "
+                "Give each client one of its own."
+            )
+        return replace(self, identity=digest("ids", json.dumps(listed)))
+
     @staticmethod
-    def from_list(clients: Any, name: str = "list") -> Population:
-        """Clients held in memory, each `(x, y)` or `(x, y, x_test, y_test)`.
+    def from_list(clients: Any, name: str = "list", ids: Ids = None) -> Population:
+        """Clients held in memory, each `(x, y)` or `(x, y, x_test, y_test)`. `ids` say who they are, one for each.
 
         >>> Population.from_list([(torch.ones(3, 2), torch.zeros(3))] * 5, name="five").size
         5
@@ -90,18 +115,29 @@ class Population:
             raise BadValue(f"Population.from_list: got {kind(clients)}. Give a list with one (x, y) per client.")
         checked = [as_client(item, f"client {number} of {name!r}") for number, item in enumerate(clients)]
         tensors = [tensor for client in checked for part in client if part is not None for tensor in part]
-        return Population(name, len(checked), checked.__getitem__, of_tensors(tensors))
+        return Population(name, len(checked), checked.__getitem__, of_tensors(tensors)).with_ids(ids)
 
     @staticmethod
-    def from_function(function: Callable[[int], Any], size: int, name: str = "function") -> Population:
-        """Clients made by a function of their number; nothing is called before a client is drawn."""
-        return Population(name, size, function)
+    def from_function(
+        function: Callable[[int], Any],
+        size: int,
+        name: str = "function",
+        ids: Ids = None,
+        fingerprint: str | None = None,
+    ) -> Population:
+        """Clients made by a function of their number; nothing is called before a client is drawn.
+
+        `ids` say who they are (`range(size)`, if a number always means the same person). `fingerprint` is a text that changes
+        whenever the data do; without it no round is ever replayed, and not even a seed gives the same result twice.
+        """
+        return Population(name, size, function, fingerprint).with_ids(ids)
 
     @staticmethod
     def from_folder(path: str | Path, name: str | None = None) -> Population:
         """One file per client (.pt, .npz or .safetensors) with x and y, and x_test and y_test if it has them.
 
-        Client 0 is the first file by name; hidden files, whose names begin with a dot, are nobody's.
+        Client 0 is the first file by name; hidden files, whose names begin with a dot, are nobody's. The names are who the
+        clients are: new data go into the file of the same name.
         """
         folder = Path(path)
         if not folder.is_dir():
@@ -109,10 +145,11 @@ class Population:
         files = sorted(file for file in folder.iterdir() if file.suffix in READERS and not file.name.startswith("."))
         if not files:
             raise DataError(f"no client in {folder}. Put one .pt, .npz or .safetensors file per client there.")
-        return Population(name or folder.resolve().name, len(files), _Folder(tuple(files)), of_files(files))
+        identity = digest("files", [file.name for file in files])
+        return Population(name or folder.resolve().name, len(files), _Folder(tuple(files)), of_files(files), identity)
 
     @staticmethod
-    def from_import(path: str, size: int | None = None) -> Population:
+    def from_import(path: str, size: int | None = None, ids: Ids = None) -> Population:
         """What `module:name` names: a population or a list, a function without arguments that returns one, or, with
         `size`, a function from client number to data.
         """
@@ -123,12 +160,12 @@ class Population:
                     raise BadValue(
                         f"{path} is a function of the client number. Say how many clients there are with size=."
                     )
-                return Population.from_function(found, size, path)
+                return Population.from_function(found, size, path, ids)
             found = found()
         if isinstance(found, Population):
-            return found
+            return found.with_ids(ids)
         if isinstance(found, list | tuple):
-            return Population.from_list(found, name=path)
+            return Population.from_list(found, name=path, ids=ids)
         raise BadValue(f"{path} gives {kind(found)}. It must give a Population or a list with one (x, y) per client.")
 
 

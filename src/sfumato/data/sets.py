@@ -45,8 +45,8 @@ class Dataset:
     """A pool that clients will share out, and a public test split.
 
     `pool` holds the inputs as stored, and `scaling` makes records of them: `train` is all of them. `counts` is what the folder
-    really had. Data that have clients of their own say in `own` where the rows of each begin, and where the last ends; rows
-    of a client that are at most `overlap` apart share a part of their inputs.
+    really had. Data that have clients of their own say in `own` where the rows of each begin, and where the last ends, and in
+    `people` who they are; rows of a client that are at most `overlap` apart share a part of their inputs.
     """
 
     name: str
@@ -55,10 +55,11 @@ class Dataset:
     classes: int
     task: str
     counts: Mapping[str, int]
-    scaling: Callable[[torch.Tensor], torch.Tensor] = field(repr=False)  # its repr is part of the data's fingerprint
+    scaling: Callable[[torch.Tensor], torch.Tensor] = field(repr=False)  # its facts are part of the data's fingerprint
     own: np.ndarray | None = field(default=None, repr=False)
     overlap: int = 0
     validation: PublicData | None = field(default=None, repr=False)
+    people: tuple[str, ...] = field(default=(), repr=False)
 
     @cached_property
     def train(self) -> Records:

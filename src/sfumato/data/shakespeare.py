@@ -19,7 +19,6 @@ before is left out, so no character of the public parts is one that a client tra
 
 from __future__ import annotations
 
-import hashlib
 import re
 import string
 from collections import defaultdict
@@ -51,16 +50,15 @@ _CODES[np.frombuffer(CHARACTERS.encode(), np.uint8)] = np.arange(len(CHARACTERS)
 
 @dataclass(frozen=True)
 class Windows:
-    """From where a window starts to its characters as numbers; `digest` names the text.
+    """From where a window starts to its characters as numbers.
 
-    >>> Windows(torch.arange(6, dtype=torch.uint8), length=3, digest="")(torch.tensor([0, 2]))
+    >>> Windows(torch.arange(6, dtype=torch.uint8), length=3)(torch.tensor([0, 2]))
     tensor([[0, 1, 2],
             [2, 3, 4]])
     """
 
     text: torch.Tensor = field(repr=False)
     length: int
-    digest: str
 
     def __call__(self, starts: torch.Tensor) -> torch.Tensor:
         """The windows [..., length] that start there."""
@@ -86,7 +84,7 @@ class Roles:
     @property
     def windows(self) -> Windows:
         """How the start of a window becomes its characters."""
-        return Windows(self.text, LENGTH, hashlib.blake2b(self.text.numpy().data, digest_size=16).hexdigest())
+        return Windows(self.text, LENGTH)
 
     def starts(self, part: str) -> list[np.ndarray]:
         """Where the windows of a part start, for each role."""
@@ -132,7 +130,17 @@ def shakespeare(name: str, root: Path) -> Dataset:
     counts = {"train": pool.count, "validation": validation.records.count, "test": test.records.count}
     counts["clients"] = len(roles.names)
     return Dataset(
-        name, pool, test, len(CHARACTERS), "next-character", counts, roles.windows, own, LENGTH, validation=validation
+        name,
+        pool,
+        test,
+        len(CHARACTERS),
+        "next-character",
+        counts,
+        roles.windows,
+        own,
+        LENGTH,
+        validation=validation,
+        people=roles.names,
     )
 
 

@@ -18,6 +18,7 @@ from sfumato.errors import BadValue, DataError
 from sfumato.key import Key
 
 _CHECKPOINT, _SECRET = "checkpoint.safetensors", "secret.key"
+FILES = (_CHECKPOINT, _SECRET, "ledger.sqlite")  # any of them means that there is a run
 
 
 @dataclass(frozen=True)

@@ -1,57 +1,58 @@
-"""What names a run, and what a replay of it must have in common: fingerprints that do not reveal what they name."""
+"""What a replay of a round must have in common with it: names that do not reveal what they name.
+
+| what goes on                                  | its noise            | what is counted                                |
+|-----------------------------------------------|----------------------|------------------------------------------------|
+| the run, or a copy of its folder, same inputs | the same             | one event, as the output is the same           |
+| the run, or a copy of its folder, other data  | new                  | both; each copy's own ledger has its own rounds |
+| data without a fingerprint                    | new in every process | both                                           |
+
+What copies spent together is known to a ledger that they share, and to no other.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import os
+from dataclasses import dataclass
 
 import torch
-from torch import nn
 
 from sfumato.data.population import Population
 from sfumato.engine.checkpoint import Checkpoint
 from sfumato.engine.plan import Plan
+from sfumato.facts import digest
 from sfumato.key import Key
 from sfumato.ledger.ledger import Ledger
 
 
-def digest(*facts: object) -> str:
-    """One name for all the facts."""
-    found = hashlib.blake2b(digest_size=16)
-    for fact in facts:
-        found.update(fact if isinstance(fact, bytes) else repr(fact).encode())
-        found.update(b"\0")
-    return found.hexdigest()
+@dataclass(frozen=True)
+class Inputs:
+    """Names for what a round is computed from, keyed so that only the holder of the root can test a guess at it.
+
+    `replay` is everything that a replay must have in common, to the bit. `data` is the part that stands in the path of the
+    run's keys, so that the same noise never falls on inputs that may differ: all of it, but for a seeded run, which is a
+    simulation, the data alone, so that it gives the same noise with any plan and on any machine.
+    """
+
+    replay: str
+    data: str
+
+    @staticmethod
+    def of(root: Key, population: Population, plan: Plan, seeded: bool) -> Inputs:
+        """Data without a fingerprint may have changed, so they get a name that no other process will give them."""
+        data = population.fingerprint or os.urandom(32)
+        replay = _keyed(root, data, plan, torch.__version__, torch.get_num_threads())
+        return Inputs(replay, _keyed(root, data) if seeded else replay)
 
 
-def inputs_of(root: Key, population: Population, plan: Plan) -> str:
-    """A name for everything that a replay must have in common, keyed so that it does not reveal the data."""
-    fingerprint = population.fingerprint or os.urandom(16).hex()  # unknown data may have changed
-    return mac(root, f"{fingerprint} {plan} {torch.__version__} {torch.get_num_threads()}")
+def _keyed(root: Key, *things: object) -> str:
+    return hmac.new(root.child("inputs").stream(32), digest(*things).encode(), hashlib.sha256).hexdigest()
 
 
-def mac(root: Key, facts: str) -> str:
-    """A name for the facts that only the holder of the root key can compute or test."""
-    return hmac.new(root.child("inputs").stream(32), facts.encode(), hashlib.sha256).hexdigest()
-
-
-def state_bytes(module: nn.Module) -> bytes:
-    """A digest of everything in the module: parameters, frozen ones too, and buffers."""
-    digest = hashlib.blake2b(type(module).__qualname__.encode(), digest_size=16)
-    for name, value in sorted(module.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(
-            value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-            if isinstance(value, torch.Tensor)
-            else repr(value).encode()
-        )
-    return digest.digest()
-
-
-def attempt_of(ledger: Ledger, found: Checkpoint, inputs: str) -> int:
+def attempt_of(ledger: Ledger, found: Checkpoint, replay: str) -> int:
     """The attempt to go on with: a new one if noise was drawn after the checkpoint for inputs that may have been others."""
     later = ledger.after(found.round)
-    if any(entry_inputs != inputs for _, entry_inputs in later):
+    if any(inputs != replay for _, inputs in later):
         return max(attempt for attempt, _ in later) + 1
     return max([found.attempt, *(attempt for attempt, _ in later)])

@@ -12,15 +12,16 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from sfumato.claim import text
 from sfumato.data.population import Population, Records, require_population
-from sfumato.engine.checkpoint import Checkpoint, make_folder, root_key
+from sfumato.derive import Derivation
+from sfumato.engine.checkpoint import FILES, Checkpoint, make_folder, root_key
 from sfumato.engine.clients import Job
-from sfumato.engine.identity import attempt_of, digest, inputs_of, mac, state_bytes
+from sfumato.engine.identity import Inputs, attempt_of
 from sfumato.engine.plan import Plan, check_memory, choose, made_up
 from sfumato.engine.simulation import Simulation
 from sfumato.engine.slots import Slots
 from sfumato.errors import BadValue, DataError, LedgerError
+from sfumato.facts import digest
 from sfumato.guarantee import check_delta
 from sfumato.key import Key
 from sfumato.ledger.ledger import Ledger
@@ -55,15 +56,46 @@ def simulate(
 
     The randomness comes from a fresh secret of the system, kept in `folder` if there is one; `seed` replaces it, for
     simulations only. `budget` is (epsilon, delta): the run stops before the round that would pass it. `shared_ledger` adds
-    the run to those before it on the same population; it takes seeded and non-private runs only if forced. `executor` computes
-    the clients' blocks in place of threads of this process: any of `concurrent.futures`, or one like them.
+    the run to those before it on the same clients; it takes seeded and non-private runs only if forced, and a run that goes on
+    finds it by itself. `executor` computes the clients' blocks in place of threads of this process: any of
+    `concurrent.futures`, or one like them.
     """
     population = require_population(population, "simulate")
+    _check_numbers(rounds, budget)
+    check_device(device)
+    job, derivation = _job(round, population, module, objective, device)
+    described = digest(description, *_what_runs(job, population), device, __version__, seed is not None)
+    path = None if folder is None else _own_folder(Path(folder), resume)
+    found = None if path is None else _stored(path, described)
+    root = Key.from_seed(seed).child("root") if seed is not None else root_key(path, lambda: os.urandom(32))
+    ledger = Ledger(None if path is None else path / "ledger.sqlite", population.name, population.identity)
+    _check_whole(ledger, found)
+    given = None if shared_ledger is None else Path(shared_ledger)
+    name = root.child("name").digest
+    shared = open_shared(ledger, given, name, population, derivation, seed is not None, force_ledger)
+    start = found or _first(job, population, described, plan)
+    if found is None and path is not None:
+        start.write(path)
+    inputs = Inputs.of(root, population, start.plan, seed is not None)
+    attempt = attempt_of(ledger, start, inputs.replay)
+    start = replace(start, attempt=attempt, params=start.params.to(device))
+    spending = Spending(ledger, shared, derivation, name, inputs.replay, seed is not None, budget)
+    return Simulation(
+        job, derivation, population, spending, rounds, root, path, start, diagnostics, inputs.data, executor
+    )
+
+
+def _check_numbers(rounds: int, budget: tuple[float, float] | None) -> None:
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
         raise BadValue(f"rounds={rounds}: at least one round, as a whole number.")
     if budget is not None:
         check_delta(budget[1])
-    check_device(device)
+
+
+def _job(
+    round: Round, population: Population, module: nn.Module, objective: Objective, device: str
+) -> tuple[Job, Derivation]:
+    """What every client shares, tried on made-up records, and what a round of it costs."""
     layout = Layout.of(module)
     check_memory(layout)
     module = copy.deepcopy(module).to(device)
@@ -74,34 +106,35 @@ def simulate(
     derivation = round.derive(population=population.size, dimension=round.local.message_length(layout))
     job = Job(Slots(round, derivation.primary, layout), module.train(), objective, example)
     job.slots.check()
-    params = layout.row(module)
-    described = digest(
-        description,
-        text(round),
-        population.name,
-        population.size,
-        layout,
-        state_bytes(module),
-        objective.name,
-        getattr(objective.loss, "__qualname__", repr(objective.loss)),
-        device,
-        __version__,
-        "from a seed" if seed is not None else "from a secret",
-    )
-    path = None if folder is None else Path(folder)
-    found = None if path is None else Checkpoint.read(path)
-    if path is not None:
-        make_folder(path)
-        if not resume and any(
-            (path / name).exists() for name in ("checkpoint.safetensors", "ledger.sqlite", "secret.key")
-        ):
-            raise BadValue(f"{path} already holds a run. Give another folder, or resume=True to go on with it.")
+    return job, derivation
+
+
+def _what_runs(job: Job, population: Population) -> tuple[object, ...]:
+    """Everything that can change a round's result, but for the clients' data."""
+    people = (population.name, population.size, population.identity)
+    return job.slots.round, *people, job.slots.layout, job.module, job.objective.name, job.objective.loss
+
+
+def _own_folder(folder: Path, resume: bool) -> Path:
+    """The run's folder, which holds no other run."""
+    make_folder(folder)
+    if not resume and any((folder / name).exists() for name in FILES):
+        raise BadValue(f"{folder} already holds a run. Give another folder, or resume=True to go on with it.")
+    return folder
+
+
+def _stored(folder: Path, described: str) -> Checkpoint | None:
+    """Where the run was left, if it is this run."""
+    found = Checkpoint.read(folder)
     if found is not None and found.description != described:
-        raise BadValue(f"{path} holds another run: its round, model or population differs. Give another folder.")
-    root = Key.from_seed(seed).child("root") if seed is not None else root_key(path, lambda: os.urandom(32))
-    ledger_path = None if shared_ledger is None else Path(shared_ledger)
-    shared = open_shared(ledger_path, population.name, derivation, seed is not None, force_ledger)
-    ledger = Ledger(None if path is None else path / "ledger.sqlite", population.name)
+        raise BadValue(
+            f"{folder} holds another run: its round, model, loss, population or version differs. Give another folder."
+        )
+    return found
+
+
+def _check_whole(ledger: Ledger, found: Checkpoint | None) -> None:
+    """Refuse to go on where what was spent is not known."""
     if found is None and ledger.count:
         raise LedgerError(
             f"{ledger.path} holds rounds, but their checkpoint is gone. Restore it, or start a run in another folder."
@@ -111,22 +144,13 @@ def simulate(
             f"{ledger.path} holds {ledger.count} rounds and the checkpoint {found.round}, so what was spent is not known. "
             "Restore the ledger, or start a new run in another folder."
         )
-    if found is None:
-        plan = plan or choose(round, module, layout, objective, example, population.size)
-        found = Checkpoint(0, 0, described, plan, params, round.optimizer.start(params), {}, job.slots.start())
-        if path is not None:
-            found.write(path)
-    if shared is not None and shared.count_of(run := root.child("name").digest) < ledger.count:
-        raise LedgerError(
-            f"{shared.path} does not hold the {ledger.count} rounds that this run ({run[:8]}) has behind it: it began without that "
-            "ledger. Start a new run with --ledger."
-        )
-    inputs = inputs_of(root, population, found.plan)
-    attempt = attempt_of(ledger, found, inputs)
-    start = replace(found, attempt=attempt, params=found.params.to(device))
-    spending = Spending(ledger, shared, derivation, root.child("name").digest, inputs, seed is not None, budget)
-    data = mac(root, population.fingerprint) if population.fingerprint else "unknown"
-    return Simulation(job, derivation, population, spending, rounds, root, path, start, diagnostics, data, executor)
+
+
+def _first(job: Job, population: Population, described: str, plan: Plan | None) -> Checkpoint:
+    """The state before the first round."""
+    slots, params = job.slots, job.slots.layout.row(job.module)
+    plan = plan or choose(slots.round, job.module, slots.layout, job.objective, job.example, population.size)
+    return Checkpoint(0, 0, described, plan, params, slots.round.optimizer.start(params), {}, slots.start())
 
 
 def check_device(device: str) -> None:

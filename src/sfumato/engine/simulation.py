@@ -139,7 +139,8 @@ class Simulation:
         event: Event | None = Nothing() if spent is None else spent.server if server else spent.world
         relation = proof.relation if spent is None else spent.relation
         seeded = self.spending.seeded or self.ledger.seeded
-        extra = (*((_SEEDED,) if seeded else ()), *(() if self.ledger.durable else (_NOT_DURABLE,)))
+        same_clients = self.ledger.assumptions if self.ledger.inputs_changed else ()
+        extra = (*same_clients, *((_SEEDED,) if seeded else ()), *(() if self.ledger.durable else (_NOT_DURABLE,)))
         found = guarantee(
             event if event is None or client is None else for_client(event, client),
             delta,

@@ -7,11 +7,16 @@ difference of the two outputs would hold no noise at all.
 
 Each run has a ledger of its own. A shared one adds up all runs on one population, in any number of processes: its budget is
 checked in the same transaction that reserves, so two runs cannot both take the last of it.
+
+What is added up must have been spent on the same clients. So a ledger keeps a digest of who they are, keyed with a random id
+of its own: other clients under the same name are refused, and nothing that is printed of it tests a guess at their names.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,7 +28,8 @@ from sfumato.account.protocol import accountant
 from sfumato.errors import BudgetExceeded, LedgerError
 from sfumato.ledger.spent import Cost, total
 
-SCHEMA = 1
+SCHEMA = 2
+UNNAMED = "unnamed"  # clients of whom nobody said who they are
 _TABLES = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS spending (
@@ -56,20 +62,23 @@ class Budget:
 
 
 class Ledger:
-    """A ledger in a file, or in memory if there is no path. Without `population` an existing file is opened to read."""
+    """A ledger in a file, or in memory if there is no path. Without `population` an existing file is opened to read.
 
-    def __init__(self, path: Path | None, population: str | None) -> None:
+    `clients` is the identity of the population's clients; None if it has none.
+    """
+
+    def __init__(self, path: Path | None, population: str | None, clients: str | None = None) -> None:
         self.path = path
         if population is None and (path is None or not path.exists()):
             raise LedgerError(
                 f"there is no ledger {path}. Give the file that --ledger named, or a run's ledger.sqlite."
             )
         try:
-            self._open(population)
+            self._open(population, clients)
         except sqlite3.DatabaseError as error:
             raise LedgerError(f"{path} is not a ledger, or it is damaged: {error}.") from error
 
-    def _open(self, population: str | None) -> None:
+    def _open(self, population: str | None, clients: str | None) -> None:
         place = ":memory:" if self.path is None else self.path
         self._connection = sqlite3.connect(place, timeout=60.0, isolation_level=None, check_same_thread=False)
         if self.path is not None:
@@ -78,15 +87,46 @@ class Ledger:
         if population is not None:
             self._connection.executescript(_TABLES)
             self._settle_fact("schema", str(SCHEMA))
-            self._settle_fact("population", population)
         if self.fact("schema") != str(SCHEMA):
             raise LedgerError(
-                f"{self.path} has schema {self.fact('schema')}, not {SCHEMA}. Use the Sfumato that wrote it."
+                f"{self.path} has schema {self.fact('schema')}, not {SCHEMA}. Use the Sfumato that wrote it, or another file."
             )
-        if population is not None and self.fact("population") != population:
+        if population is not None:
+            self._settle_fact("id", os.urandom(16).hex())
+            self._belong(population, UNNAMED if clients is None else self._keyed(clients))
+
+    def _keyed(self, clients: str) -> str:
+        return hashlib.blake2b(clients.encode(), key=bytes.fromhex(self.id), digest_size=16).hexdigest()
+
+    def _belong(self, population: str, clients: str) -> None:
+        """Refuse to add up what was spent on others."""
+        self._settle_fact("population", population)
+        self._settle_fact("clients", clients)
+        if self.fact("population") != population:
             raise LedgerError(
                 f"{self.path} belongs to the population {self.fact('population')!r}, not {population!r}. Use another file."
             )
+        if (known := self.fact("clients")) != clients:
+            raise LedgerError(
+                f"{self.path} belongs to the clients {str(known)[:8]} of {population!r}, and this run's clients of that name are "
+                f"{clients[:8]}: another split, seed or number of clients, other file names, or other ids. What is spent on one "
+                "does not add up with what is spent on the other. Give what the runs before had (--split-seed, --clients, ids=), "
+                "or another file."
+            )
+
+    @property
+    def id(self) -> str:
+        """What tells this ledger from any other, wherever its file lies."""
+        return str(self.fact("id"))
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What must hold for everything in it to add up, and what nobody checks."""
+        if self.fact("clients") != UNNAMED:
+            return ()
+        return (
+            "all runs in the ledger have the same clients under the same numbers (no ids were given, so nobody checks)",
+        )
 
     @property
     def durable(self) -> bool:
@@ -111,6 +151,22 @@ class Ledger:
     def _settle_fact(self, name: str, value: str) -> None:
         with self._writing():
             self._connection.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (name, value))
+
+    @property
+    def shared(self) -> tuple[Path, str] | None:
+        """Where the ledger lies that its run shares with others, and that ledger's id."""
+        found = self.fact("shared")
+        if found is None:
+            return None
+        path, name = json.loads(found)
+        return Path(path), str(name)
+
+    def remember_shared(self, shared: Ledger) -> None:
+        """Note the shared ledger, and where it lies now; committed before its run spends anything."""
+        assert shared.path is not None, "a ledger in memory is not shared"
+        with self._writing():
+            written = json.dumps([str(shared.path.absolute()), shared.id])
+            self._connection.execute("INSERT OR REPLACE INTO facts VALUES ('shared', ?)", (written,))
 
     @property
     def budget(self) -> Budget | None:
@@ -192,6 +248,12 @@ class Ledger:
         """How many reservations a run has."""
         (number,) = self._connection.execute("SELECT COUNT(*) FROM spending WHERE run = ?", (run,)).fetchone()
         return int(number)
+
+    @property
+    def inputs_changed(self) -> bool:
+        """Whether rounds were drawn on inputs that were not the same, or may have been others."""
+        (number,) = self._connection.execute("SELECT COUNT(DISTINCT inputs) FROM spending").fetchone()
+        return int(number) > 1
 
     @property
     def seeded(self) -> bool:

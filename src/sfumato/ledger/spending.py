@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sfumato.account import accountant
 from sfumato.account.event import Nothing, Repeated, Unit, compose, why_not_private
+from sfumato.data.population import Population
 from sfumato.derive import Derivation
 from sfumato.errors import BudgetExceeded, LedgerError
 from sfumato.ledger.ledger import Ledger
@@ -83,10 +84,59 @@ class Spending:
         return accountant("auto").epsilon(compose(spent.world if spent else Nothing(), further), self.budget[1])
 
 
-def open_shared(path: Path | None, population: str, derivation: Derivation, seeded: bool, force: bool) -> Ledger | None:
-    """The shared ledger, if this run may write to it."""
-    if path is None:
+def open_shared(
+    own: Ledger,
+    given: Path | None,
+    run: str,
+    population: Population,
+    derivation: Derivation,
+    seeded: bool,
+    force: bool,
+) -> Ledger | None:
+    """The ledger that a run shares with others: the one that it began with, wherever that is now, or a given one.
+
+    The run's own ledger remembers it, so that going on without naming it still tells it what is spent.
+    """
+    if own.shared is not None:
+        shared = _remembered(*own.shared, given, own, run, population)
+    elif given is None:
         return None
+    else:
+        _check_welcome(given, own, derivation, seeded, force)
+        given.parent.mkdir(parents=True, exist_ok=True)
+        shared = Ledger(given, population.name, population.identity)
+    own.remember_shared(shared)
+    return shared
+
+
+def _remembered(path: Path, name: str, given: Path | None, own: Ledger, run: str, population: Population) -> Ledger:
+    place = next((place for place in (given, path) if place is not None and place.exists()), None)
+    if place is None:
+        raise LedgerError(
+            f"the run of {own.path} spends from the shared ledger {path}, which is not there. Put it back, or say where it is "
+            "now with shared_ledger=, in Python."
+        )
+    found = Ledger(place, None)
+    if found.id != name:
+        raise LedgerError(
+            f"{place} is another ledger ({found.id[:8]}) than the one that the run of {own.path} spends from ({name[:8]}, last at "
+            f"{path}). Put that one back, or say where it is now with shared_ledger=, in Python."
+        )
+    if (missing := own.count - found.count_of(run)) > 0:
+        raise LedgerError(
+            f"{place} lacks {missing} of the {own.count} rounds that the run of {own.path} has behind it, so it is an older copy. "
+            "Restore the newest one, with its -wal file if there is one."
+        )
+    found.close()
+    return Ledger(place, population.name, population.identity)
+
+
+def _check_welcome(path: Path, own: Ledger, derivation: Derivation, seeded: bool, force: bool) -> None:
+    if own.count:
+        raise LedgerError(
+            f"{path} does not hold the {own.count} rounds that the run of {own.path} has behind it: it began without that ledger. "
+            "Go on without --ledger, or start a new run with it."
+        )
     world = derivation.units.get(Unit.CLIENT, derivation.primary).world
     reason = (
         "it hides nothing" if why_not_private(world) is not None else "its noise comes from a seed" if seeded else ""
@@ -96,5 +146,3 @@ def open_shared(path: Path | None, population: str, derivation: Derivation, seed
             f"{path} is shared by private runs, and {reason}: this run would spoil its sum. Leave --ledger out, or give "
             "--force-ledger to record the run as what it is."
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return Ledger(path, population)

@@ -1,0 +1,276 @@
+"""What names a thing: plain values and digests, the same in every process; never a `repr`, and never an address.
+
+Two runs are one if their facts are the same, and then they draw the same noise. So whatever can change a result must be here:
+all fields of a piece, the values of a tensor, the whole tree of a module with its attributes, the code of a function with
+its defaults and what it closes over, and the code of classes that are not a library's own. What a function reads from its
+module's global names is not followed. What has no name but its address is refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import sys
+import sysconfig
+import types
+import weakref
+from collections.abc import Callable, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from sfumato.errors import BadValue
+
+_LIBRARIES = ("sfumato", "torch", "numpy", "scipy")  # their code is named by their versions
+# What a dataclass writes for itself, and what no longer matters once a thing is made.
+_UNTOLD = frozenset(
+    ("__init__", "__repr__", "__eq__", "__hash__", "__lt__", "__le__", "__gt__", "__ge__", "__setattr__", "__delattr__")
+)
+_COUNTS = ("co_argcount", "co_posonlyargcount", "co_kwonlyargcount", "co_flags")
+_NAMES = ("co_names", "co_varnames", "co_freevars", "co_cellvars")
+_BUILTIN = (
+    types.BuiltinFunctionType,
+    types.MethodWrapperType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+)
+
+
+def digest(*things: Any) -> str:
+    """One short name for the facts of all these things.
+
+    >>> digest(1, "a") == digest(1, "a"), digest(1) == digest(1.0), digest(lambda x: x) == digest(lambda x: -x)
+    (True, False, False)
+    """
+    return _short(json.dumps([facts(thing) for thing in things]).encode())
+
+
+def facts(thing: Any) -> Any:
+    """The facts of a thing, as JSON has them; its own method `facts()` comes first.
+
+    >>> from sfumato.account.event import GaussianEvent
+    >>> facts(GaussianEvent(2.0))
+    {'type': 'sfumato.account.event.GaussianEvent', 'fields': {'ratio': {'float': '0x1.0000000000000p+1'}}}
+    """
+    return _Walk(f"the {type(thing).__name__}", ()).facts(thing)
+
+
+def _short(content: bytes | memoryview) -> str:
+    return hashlib.blake2b(content, digest_size=16, person=b"sfumato-facts").hexdigest()
+
+
+def _name(thing: Any) -> str:
+    return f"{getattr(thing, '__module__', None)}.{getattr(thing, '__qualname__', type(thing).__name__)}"
+
+
+def _in_library(thing: Any) -> bool:
+    home = str(getattr(thing, "__module__", None)).partition(".")[0]
+    return _is_library(home) and "<" not in thing.__qualname__  # <locals> and <lambda> cannot be found by their names
+
+
+@functools.cache
+def _is_library(home: str) -> bool:
+    """One of ours, or Python's own: a user's `code.py` or `test/` has the name of such a module, and lies elsewhere."""
+    if home in _LIBRARIES or home not in sys.stdlib_module_names:
+        return home in _LIBRARIES
+    file = getattr(sys.modules.get(home), "__file__", None)
+    return file is None or Path(file).is_relative_to(sysconfig.get_path("stdlib"))
+
+
+def _is(thing: Any, home: str, name: str) -> bool:
+    """Whether a thing is of a class in a module that need not be loaded: if it is not, nothing is."""
+    found = sys.modules.get(home)
+    return found is not None and isinstance(thing, getattr(found, name))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Walk:
+    """Where it is, in words for errors, and the things that contain it, so that a circle ends."""
+
+    where: str
+    above: tuple[Any, ...]
+
+    def part(self, thing: Any, word: str) -> Any:
+        return _Walk(f"{self.where}{word}", self.above).facts(thing)
+
+    def each(self, things: Any) -> list[Any]:
+        return [self.part(thing, f"[{number}]") for number, thing in enumerate(things)]
+
+    def named(self, things: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: self.part(thing, f".{name}") for name, thing in things.items()}
+
+    def facts(self, thing: Any) -> Any:
+        if thing is None or type(thing) in (bool, int, str):
+            return thing
+        if type(thing) is float:
+            return {"float": thing.hex()}
+        if isinstance(thing, bytes | bytearray | memoryview):
+            return {"bytes": _short(memoryview(thing))}
+        for height, other in enumerate(self.above):
+            if other is thing:
+                return {"again": height}
+        inside = _Walk(self.where, (*self.above, thing))
+        if not isinstance(thing, type) and callable(getattr(type(thing), "facts", None)):
+            return {"type": _name(type(thing)), "facts": inside.part(thing.facts(), ".facts()")}
+        for is_kind, describe in _KINDS:
+            if is_kind(thing):
+                return describe(inside, thing)
+        return inside.state(thing)
+
+    def kind(self, cls: type) -> Any:
+        """A class by its name, and by its code if it is no library's."""
+        if _in_library(cls):
+            return _name(cls)
+        if any(other is cls for other in self.above):  # a method that names its own class
+            return {"class": _name(cls)}
+        inside = _Walk(f"{self.where}'s class", (*self.above, cls))
+        bases = [inside.kind(base) for base in cls.__bases__]
+        return {"class": _name(cls), "bases": bases, "members": inside.members(cls)}
+
+    def members(self, cls: type) -> dict[str, Any]:
+        found = {}
+        for name, member in sorted(vars(cls).items()):
+            functions = [getattr(member, word, None) for word in ("__func__", "func", "fget", "fset")]
+            functions = [one for one in (member, *functions) if isinstance(one, types.FunctionType)]
+            if functions and name not in _UNTOLD:
+                found[name] = [self.part(one, f".{name}") for one in functions]
+            elif isinstance(member, bool | int | float | str | tuple) and not name.startswith("__"):
+                found[name] = self.part(member, f".{name}")
+        return found
+
+    def function(self, thing: types.FunctionType) -> Any:
+        if _in_library(thing):
+            return {"function": _name(thing)}
+        cells = zip(thing.__code__.co_freevars, thing.__closure__ or (), strict=True)
+        return {
+            "function": _name(thing),
+            "code": digest(self.code(thing.__code__)),
+            "defaults": self.part(thing.__defaults__, "'s defaults"),
+            "keywords": self.part(thing.__kwdefaults__, "'s defaults"),
+            "closes over": {name: self.part(_inside(cell), f"'s {name}") for name, cell in cells},
+            "attributes": self.part(vars(thing), "'s attributes"),
+        }
+
+    def code(self, code: types.CodeType) -> list[Any]:
+        """What the code does; not in which file and line it stands."""
+        constants = [
+            self.code(one) if isinstance(one, types.CodeType) else self.part(one, "") for one in code.co_consts
+        ]
+        words = [self.part(getattr(code, name), "") for name in (*_COUNTS, *_NAMES)]
+        return [_short(code.co_code), _short(code.co_exceptiontable), *words, constants]
+
+    def builtin(self, thing: Any) -> Any:
+        owner = getattr(thing, "__self__", getattr(thing, "__objclass__", None))
+        return {"builtin": thing.__qualname__, "of": self.part(owner, "'s owner")}
+
+    def mapping(self, thing: Mapping[Any, Any]) -> Any:
+        pairs = [[self.part(key, "'s key"), self.part(value, f"[{key!r}]")] for key, value in thing.items()]
+        return {"type": self.kind(type(thing)), "pairs": pairs}
+
+    def fields(self, thing: Any) -> Any:
+        values = {field.name: getattr(thing, field.name) for field in dataclasses.fields(thing)}
+        return {"type": self.kind(type(thing)), "fields": self.named(values)}
+
+    def tensor(self, thing: Any) -> Any:
+        import torch
+
+        plain = thing.detach().to_dense().cpu().resolve_conj().resolve_neg().contiguous()
+        content = memoryview(plain.reshape(-1).view(torch.uint8).numpy()) if plain.numel() else b""
+        return {
+            "tensor": str(thing.dtype),
+            "shape": list(thing.shape),
+            "trains": thing.requires_grad,
+            "is": _short(content),
+        }
+
+    def array(self, thing: Any) -> Any:
+        import numpy as np
+
+        plain = np.ascontiguousarray(thing)
+        if plain.dtype.hasobject:
+            return {"objects": self.each(plain.reshape(-1).tolist()), "shape": list(plain.shape)}
+        return {"array": plain.dtype.str, "shape": list(np.shape(thing)), "is": _short(plain.tobytes())}
+
+    def module(self, thing: Any) -> Any:
+        """A torch module: its class, parameters and buffers, every attribute, and its children alike."""
+        own = {
+            name: value for name, value in vars(thing).items() if name not in ("_parameters", "_buffers", "_modules")
+        }
+        hooks = {
+            name: list(value.values()) for name, value in own.items() if "hooks" in name and isinstance(value, dict)
+        }
+        return {
+            "module": self.kind(type(thing)),
+            "attributes": self.named({**own, **hooks}),  # hooks are numbered by the process
+            "tensors": self.named({**thing._parameters, **thing._buffers}),
+            "children": self.named(thing._modules),
+        }
+
+    def state(self, thing: Any) -> Any:
+        """Anything else by its class and by what it would be pickled as, if that is all there is to it."""
+        if type(thing) is object:
+            raise self.refusal(thing)
+        try:
+            reduced = thing.__reduce_ex__(4)
+        except Exception:
+            raise self.refusal(thing) from None
+        if isinstance(reduced, str):
+            return {"type": self.kind(type(thing)), "name": reduced}
+        make, arguments, state, *items = (*reduced, None)[: max(3, len(reduced))]
+        if getattr(make, "__module__", None) == "copyreg":  # the class itself, which is told with its code
+            make, arguments = None, [one for one in arguments if one is not type(thing)]
+        told = [make, arguments, state, *(None if some is None else list(some) for some in items[:2])]
+        return {"type": self.kind(type(thing)), "state": [self.part(one, "") for one in told]}
+
+    def refusal(self, thing: Any) -> BadValue:
+        return BadValue(
+            f"{self.where} is a {_name(type(thing))}, which has no name but its address: nobody can tell this run from another. "
+            "Give its class a method facts() that returns what it is in plain values (numbers, texts, tensors), or use a "
+            "frozen dataclass or a function."
+        )
+
+
+def _inside(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not set yet
+        return "nothing yet"
+
+
+_KINDS: list[tuple[Callable[[Any], bool], Callable[[_Walk, Any], Any]]] = [
+    (
+        lambda thing: isinstance(thing, type),
+        lambda walk, thing: {"class": _Walk(walk.where, walk.above[:-1]).kind(thing)},
+    ),
+    (lambda thing: isinstance(thing, Enum), lambda walk, thing: {"type": walk.kind(type(thing)), "name": thing.name}),
+    (lambda thing: _is(thing, "torch", "Tensor"), _Walk.tensor),
+    (lambda thing: _is(thing, "torch.nn", "Module"), _Walk.module),
+    (lambda thing: _is(thing, "numpy", "ndarray") or _is(thing, "numpy", "generic"), _Walk.array),
+    (lambda thing: _is(thing, "numpy", "ufunc"), lambda walk, thing: {"ufunc": thing.__name__}),
+    (dataclasses.is_dataclass, _Walk.fields),
+    (lambda thing: isinstance(thing, Mapping), _Walk.mapping),
+    (lambda thing: type(thing) is list, _Walk.each),
+    (
+        lambda thing: isinstance(thing, tuple | list),
+        lambda walk, thing: {"type": walk.kind(type(thing)), "items": walk.each(thing)},
+    ),
+    (
+        lambda thing: isinstance(thing, set | frozenset),
+        lambda walk, thing: {"type": walk.kind(type(thing)), "members": sorted(walk.each(thing), key=json.dumps)},
+    ),
+    (lambda thing: isinstance(thing, types.FunctionType), _Walk.function),
+    (
+        lambda thing: isinstance(thing, types.MethodType),
+        lambda walk, thing: {"method": walk.part(thing.__func__, ""), "of": walk.part(thing.__self__, "'s owner")},
+    ),
+    (lambda thing: isinstance(thing, _BUILTIN), _Walk.builtin),
+    (lambda thing: isinstance(thing, types.ModuleType), lambda walk, thing: {"import": thing.__name__}),
+    (lambda thing: isinstance(thing, weakref.ref), lambda walk, thing: walk.part(thing(), "")),
+    (
+        lambda thing: isinstance(thing, functools._lru_cache_wrapper),
+        lambda walk, thing: walk.part(thing.__wrapped__, ""),
+    ),
+]
