@@ -306,7 +306,7 @@ def test_what_the_system_forbids_is_one_sentence(
 
 def test_a_run_json_without_its_keys_is_refused_and_the_page_kept(sfumato: Command, finished: Path) -> None:
     shutil.copytree(finished, "run")
-    Path("run/run.json").write_text('{"schema": 1}')
+    Path("run/run.json").write_text('{"schema": 2}')
     before = Path("run/report.html").read_bytes()
     for command in ("evaluate", "report"):
         status, out, err = sfumato(command, "run")

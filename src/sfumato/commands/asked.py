@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sfumato.commands.options import KEYS
+from sfumato.commands.options import KEYS, flag
 from sfumato.commands.unused import refuse_unused
 from sfumato.errors import BadValue, nearest
 from sfumato.recipes import find
@@ -28,16 +28,15 @@ def request_from(recipe: str | None, config: str | None, chosen: dict[str, Any],
     changes: list[tuple[str, Any]] = []
     for name, value in chosen.items():
         if name not in KEYS and name not in options:
-            flag = "--" + name.replace("_", "-")
-            raise BadValue(f"the recipe {request.recipe!r} has no option {flag}. {nearest(name, options)}")
-        changes.append((KEYS[name][0] if name in KEYS else f"options.{name}", value))
+            raise BadValue(f"the recipe {request.recipe!r} has no option {flag(name)}. {nearest(name, options)}")
+        changes.append((KEYS[name].path if name in KEYS else f"options.{name}", value))
     changes += [parse_setting(words) for words in settings]
     if ("epsilon", "none") in changes:  # first: a config's budget excludes --unproven
         request = replace(request, epsilon=None)
     for key, value in changes:
         request = request.with_value(key, value)
     keys = {key for key, _ in changes}
-    refuse_unused(request, {"--" + name.replace("_", "-") for name in chosen}, keys)
+    refuse_unused(request, chosen, keys)
     return _with_a_budget(request, taken_away="epsilon" in keys)
 
 

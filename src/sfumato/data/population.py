@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,7 @@ class Population:
     size: int
     load: Callable[[int], Any] = field(repr=False)
     fingerprint: str | None = None
+    source: str = field(default="", compare=False)  # the folder or import path that gives it again, if one does
 
     def __post_init__(self) -> None:
         if not callable(self.load):
@@ -109,7 +110,7 @@ class Population:
         files = sorted(file for file in folder.iterdir() if file.suffix in READERS and not file.name.startswith("."))
         if not files:
             raise DataError(f"no client in {folder}. Put one .pt, .npz or .safetensors file per client there.")
-        return Population(name or folder.resolve().name, len(files), _Folder(tuple(files)), of_files(files))
+        return Population(name or folder.resolve().name, len(files), _Folder(tuple(files)), of_files(files), str(path))
 
     @staticmethod
     def from_import(path: str, size: int | None = None) -> Population:
@@ -123,12 +124,12 @@ class Population:
                     raise BadValue(
                         f"{path} is a function of the client number. Say how many clients there are with size=."
                     )
-                return Population.from_function(found, size, path)
+                return replace(Population.from_function(found, size, path), source=path)
             found = found()
         if isinstance(found, Population):
-            return found
+            return replace(found, source=path)
         if isinstance(found, list | tuple):
-            return Population.from_list(found, name=path)
+            return replace(Population.from_list(found, name=path), source=path)
         raise BadValue(f"{path} gives {kind(found)}. It must give a Population or a list with one (x, y) per client.")
 
 
