@@ -149,6 +149,7 @@ def baseline(folder: Path, **changes: Any) -> Path:
     """A run without privacy."""
     nothing = "No proven guarantee against everyone who sees the model: the non-private baseline."
     values = summary(recipe="fedavg", epsilon=None, guarantee=nothing, guarantee_server=nothing, accuracy=0.951)
-    values |= {"nonprivate": True, "noise_multiplier": None, "stddev": None, "clip": None, "sensitivity": None, "accountant": "auto"}
+    values |= {"noise_multiplier": None, "stddev": None, "clip": None, "sensitivity": None, "accountant": "auto"}
+    values["nonprivate"] = True
     values["metrics"] = {"accuracy": 0.951, "loss": 0.2}
     return write_run(folder, {**values, **changes}, lines(40, best=0.953, epsilon=None))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from sfumato.errors import BadValue, DataError
+from sfumato.errors import DataError
 
 
 def evaluate(
@@ -24,11 +24,7 @@ def evaluate(
 
     summary = read_summary(run)
     request = Request.from_toml(run / "run.toml")
-    if request.unnamed is not None:
-        raise BadValue(
-            f"{run} was trained in Python, and its {request.unnamed} cannot be named in run.toml. Evaluate it there: "
-            f"evaluate(load({str(run)!r}, module), test.records, objective)."
-        )
+    request.require_named(f"evaluate(load({str(run)!r}, module), test.records, objective).")
     prepared = prepare(request, resolved(run / "run.toml").get("noise_multiplier"))
     if prepared.test is None:
         raise DataError(f"{summary['data']} has no public test data, so nothing can be measured without a cost.")

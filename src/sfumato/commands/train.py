@@ -83,11 +83,8 @@ def _resumed(folder: Path, rounds: int | None) -> tuple[Request, float | None]:
     request = Request.from_toml(path)
     if rounds is not None:
         request = replace(request, rounds=rounds)
-    if request.unnamed is not None:
-        raise BadValue(
-            f"--resume {folder}: this run was begun in Python, and its {request.unnamed} cannot be named in run.toml. Go on "
-            f"there: simulate(round, population, module, objective, rounds={request.rounds}, folder={str(folder)!r}, resume=True)."
-        )
+    again = f"rounds={request.rounds}, folder={str(folder)!r}, resume=True"
+    request.require_named(f"simulate(round, population, module, objective, {again}).")
     return request, resolved(path).get("noise_multiplier")
 
 

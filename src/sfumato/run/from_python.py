@@ -39,7 +39,8 @@ def gathered(
         "objective": bool(objective.task),
         "test data": test is None or is_import_path(test.name),
     }
-    unnamed = " and ".join(part for part, named in reachable.items() if not named)
+    *others, last = [part for part, known in reachable.items() if not known] or [""]
+    unnamed = f"{', '.join(others)} and {last}" if others else last
     data = DataRequest(
         name=population.source or population.name,
         clients=population.size,

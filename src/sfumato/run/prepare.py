@@ -49,11 +49,7 @@ def prepare(request: Request, noise_multiplier: float | None = None) -> Prepared
 
     `noise_multiplier` is what was found before: a run that goes on keeps its noise, however many rounds it gets.
     """
-    if request.unnamed is not None:
-        raise BadValue(
-            f"this run was begun in Python, and its {request.unnamed} cannot be named in a run.toml. Go on there, with "
-            "simulate(round, population, module, objective, ...)."
-        )
+    request.require_named("simulate(round, population, module, objective, ...).")
     check_delta(request.chosen_delta)
     population, test, outputs, counts = _data(request)
     objective = _objective(request.data.task, outputs)
@@ -83,19 +79,17 @@ def _naming(what: str) -> Iterator[None]:
 
 def _round(request: Request, noise_multiplier: float | None) -> Round:
     clients = request.data.clients
-    if request.round is not None:
-        return read_round(request.round)
     options = _typed(request)
-    round = recipes.build(request.recipe, clients, options)
+    round = recipes.build(request.recipe, clients, options) if request.round is None else read_round(request.round)
     _check_records(request.data, round)
     if request.unproven and not round.unproven:
         round = replace(round, unproven=True)
     if request.epsilon is not None and round.nonprivate:
         raise BadValue(
-            f"the recipe {request.recipe!r} hides nothing, so no epsilon can be asked of it. Leave --epsilon "
-            "out (--set epsilon=none takes it out of a config), or use dp-fedavg."
+            f"{request.recipe or 'this round'} hides nothing, so no epsilon can be asked of it. Leave --epsilon out (--set "
+            "epsilon=none takes it out of a config), or use dp-fedavg."
         )
-    if request.epsilon is None or "noise_multiplier" in options:
+    if request.epsilon is None or request.round is not None or "noise_multiplier" in options:
         return round
     if noise_multiplier is not None:
         return with_noise(round, noise_multiplier)
@@ -119,7 +113,11 @@ def _check_records(data: DataRequest, built: Round) -> None:
 
 def _typed(request: Request) -> dict[str, Any]:
     """The recipe's options; a file may hold anything, so their types are checked."""
-    known = recipes.find(request.recipe).options
+    if request.round is not None and request.options:
+        raise BadValue(
+            f"options.{next(iter(request.options))}: the round stands there whole, and takes no option of a recipe."
+        )
+    known = {} if request.round is not None else recipes.find(request.recipe).options
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
     for name, value in request.options.items():
         wanted = known[name].annotation if name in known else type(value)

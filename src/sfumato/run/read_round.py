@@ -28,11 +28,13 @@ def round_text(round: Round) -> str | None:
 def read_round(said: str) -> Round:
     """The Round that a text describes: the library's own pieces with plain values, and nothing else.
 
-    >>> read_round("Round(sample=Everyone(), local=Sgd(lr=0.1), aggregate=Mean(over=9), nonprivate=True)").sample
+    >>> read_round("Round(sample=Everyone(), local=Sgd(lr=1.0, steps=1), aggregate=Mean(over=9), nonprivate=True)").sample
     Everyone(relation=<Relation.ADD_REMOVE: 'add_remove'>)
     """
     try:
         found = _value(ast.parse(said, mode="eval").body)
+    except SfumatoError:
+        raise
     except (SyntaxError, ValueError, TypeError, RecursionError) as error:
         raise BadValue(f"round={said!r} cannot be read: {error}. Write it as run.toml had it.") from None
     if not isinstance(found, Round):

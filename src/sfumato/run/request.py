@@ -131,6 +131,13 @@ class Request:
             raise BadValue(f"records={records!r}: how many records a client has at least, a whole number, e.g. 100.")
         return self.data.clients * records
 
+    def require_named(self, instead: str) -> None:
+        """Refuse a run from Python that run.toml does not hold whole; `instead` says what to do in Python."""
+        if self.unnamed is not None:
+            raise BadValue(
+                f"this run was begun in Python, and its {self.unnamed} cannot be named in run.toml. Go on there: {instead}"
+            )
+
     @property
     def description(self) -> str:
         """What the run's name depends on, besides what it computes with: a run that goes on for longer keeps its name.

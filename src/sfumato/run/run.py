@@ -50,7 +50,6 @@ class Run:
         self.lines: list[Line] = []
         self.seconds = 0.0  # of this process: how long each round took tells of its cohort, and is not written down
         self._plan, self._page, self._lock = plan, page, None if folder is None else locked_folder(folder, resume)
-        self._scores = PersonalScores(prepared.population, prepared.objective)
         try:
             if folder is None:
                 self.simulation = self._simulation(resume)
@@ -76,6 +75,7 @@ class Run:
             (folder / "run.json").unlink(missing_ok=True)
         self.lines = read_lines(folder, done) if resume else []
         self._epsilons = self._epsilon_table()
+        self._scores = PersonalScores(self.prepared.population, self.prepared.objective)
         write_atomically(folder / "run.toml", request.to_toml(resolved(self.prepared, self.simulation)))
 
     def _simulation(self, resume: bool) -> Simulation:
