@@ -19,17 +19,17 @@ def request_from(recipe: str | None, config: str | None, chosen: dict[str, Any],
     request.require_named("simulate(round, population, module, objective, ...).")
     if recipe:
         find(recipe)
-        request = replace(request, recipe=recipe, round=None)
+        request = replace(request, recipe=recipe, pieces=None)
     if "data" in chosen and chosen["data"] != "digits" and not config:  # the defaults are those of digits
         request = request.with_value("data.records_per_client", 0).with_value("data.clients", 100)
         request = _with_its_own_clients(request, chosen["data"])
         if "clients" not in chosen and not any(words.startswith("data.clients=") for words in settings):
             _check_declared(chosen["data"])
-    options = {} if request.round is not None else find(request.recipe).options
+    options = {} if request.pieces is not None else find(request.recipe).options
     changes: list[tuple[str, Any]] = []
     for name, value in chosen.items():
         if name not in KEYS and name not in options:
-            if request.round is not None:
+            if request.pieces is not None:
                 raise BadValue(f"{flag(name)}: the config holds a whole round, which takes no option of a recipe.")
             raise BadValue(f"the recipe {request.recipe!r} has no option {flag(name)}. {nearest(name, options)}")
         changes.append((KEYS[name].path if name in KEYS else f"options.{name}", value))
@@ -45,7 +45,7 @@ def request_from(recipe: str | None, config: str | None, chosen: dict[str, Any],
 
 def _with_a_budget(request: Request, taken_away: bool) -> Request:
     """Epsilon 2 where noise is needed and nothing says how much, unless the user took the budget away."""
-    private = request.round is None and "noise_multiplier" in find(request.recipe).options
+    private = request.pieces is None and "noise_multiplier" in find(request.recipe).options
     if not private or request.epsilon is not None or "noise_multiplier" in request.options or request.unproven:
         return request
     if taken_away:

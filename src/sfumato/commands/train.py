@@ -96,7 +96,7 @@ def _new_folder(out: str | None, request: Request) -> Path:
                 f"--out {out} exists already, and is never overwritten. Give another folder, or --resume {out}."
             )
         return folder
-    name = f"{request.recipe}-{Path(request.data.name).name.replace(':', '-')}"
+    name = f"{request.recipe or 'round'}-{Path(request.data.name).name.replace(':', '-')}"
     number = 1
     while (Path("runs") / f"{name}-{number}").exists():
         number += 1

@@ -49,5 +49,5 @@ def gathered(
         outputs=outputs,
         test=None if test is None else test.name,
     )
-    request = replace(request, recipe="", round=said or "", unnamed=unnamed or None, data=data, model=named)
+    request = replace(request, recipe="", pieces=said or "", unnamed=unnamed or None, data=data, model=named)
     return Prepared(request, population, test, model, objective, round, shape, outputs, {})

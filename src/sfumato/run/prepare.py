@@ -80,7 +80,7 @@ def _naming(what: str) -> Iterator[None]:
 def _round(request: Request, noise_multiplier: float | None) -> Round:
     clients = request.data.clients
     options = _typed(request)
-    round = recipes.build(request.recipe, clients, options) if request.round is None else read_round(request.round)
+    round = recipes.build(request.recipe, clients, options) if request.pieces is None else read_round(request.pieces)
     _check_records(request.data, round)
     if request.unproven and not round.unproven:
         round = replace(round, unproven=True)
@@ -89,7 +89,7 @@ def _round(request: Request, noise_multiplier: float | None) -> Round:
             f"{request.recipe or 'this round'} hides nothing, so no epsilon can be asked of it. Leave --epsilon out (--set "
             "epsilon=none takes it out of a config), or use dp-fedavg."
         )
-    if request.epsilon is None or request.round is not None or "noise_multiplier" in options:
+    if request.epsilon is None or request.pieces is not None or "noise_multiplier" in options:
         return round
     if noise_multiplier is not None:
         return with_noise(round, noise_multiplier)
@@ -113,11 +113,11 @@ def _check_records(data: DataRequest, built: Round) -> None:
 
 def _typed(request: Request) -> dict[str, Any]:
     """The recipe's options; a file may hold anything, so their types are checked."""
-    if request.round is not None and request.options:
+    if request.pieces is not None and request.options:
         raise BadValue(
             f"options.{next(iter(request.options))}: the round stands there whole, and takes no option of a recipe."
         )
-    known = {} if request.round is not None else recipes.find(request.recipe).options
+    known = {} if request.pieces is not None else recipes.find(request.recipe).options
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
     for name, value in request.options.items():
         wanted = known[name].annotation if name in known else type(value)

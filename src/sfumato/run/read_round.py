@@ -36,9 +36,9 @@ def read_round(said: str) -> Round:
     except SfumatoError:
         raise
     except (SyntaxError, ValueError, TypeError, RecursionError) as error:
-        raise BadValue(f"round={said!r} cannot be read: {error}. Write it as run.toml had it.") from None
+        raise BadValue(f"pieces={said!r} cannot be read: {error}. Write it as run.toml had it.") from None
     if not isinstance(found, Round):
-        raise BadValue(f"round={said!r} is no Round. Write it as run.toml had it.")
+        raise BadValue(f"pieces={said!r} is no Round. Write it as run.toml had it.")
     return found
 
 

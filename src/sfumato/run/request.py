@@ -70,11 +70,11 @@ class ModelRequest:
 class Request:
     """A whole run. None and empty mean: left to the default, or not asked for.
 
-    A run from Python has a `round` in place of a recipe, and says under `unnamed` what run.toml cannot hold.
+    A run from Python has `pieces` in place of a recipe, its Round as Python writes it; `unnamed` is what run.toml cannot hold.
     """
 
     recipe: str = "dp-fedavg"
-    round: str | None = None
+    pieces: str | None = None
     unnamed: str | None = None
     rounds: int = _asked(30, "Rounds to train.")
     epsilon: float | None = _asked(None, "Budget: finds the noise before training, and stops before passing it.")
@@ -124,7 +124,7 @@ class Request:
     @property
     def units(self) -> int:
         """How many clients are declared; how many records, if those are hidden."""
-        if self.round is not None:
+        if self.pieces is not None:
             return self.data.clients
         records = self.options.get("records", recipes.default(self.recipe, "records")) or 1
         if not isinstance(records, int) or records < 1:
@@ -144,7 +144,7 @@ class Request:
 
         Rounds, budget, delta and the ledger are no part of it, nor what is only shown. The noise is: it is in the Round.
         """
-        if self.round is not None:
+        if self.pieces is not None:
             return ""
         same = Request(recipe=self.recipe, unproven=self.unproven, data=replace(self.data, test=None), model=self.model)
         return replace(same, options=self.options).to_toml()

@@ -53,7 +53,7 @@ def summary(
     world, server = guarantees[proof.unit]["world"], guarantees[proof.unit]["server"]
     return {
         "schema": SCHEMA,
-        "recipe": request.recipe or None,
+        "recipe": request.recipe if request.pieces is None else None,
         "unnamed": request.unnamed,
         "data": prepared.population.name,
         "counts": dict(prepared.counts),
