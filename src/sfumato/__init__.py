@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from sfumato.data.population import PublicData as PublicData
     from sfumato.data.population import Records as Records
     from sfumato.engine.plan import Plan as Plan
-    from sfumato.engine.simulate import simulate as simulate
     from sfumato.errors import SfumatoError as SfumatoError
     from sfumato.errors import UnsoundRound as UnsoundRound
     from sfumato.guarantee import Guarantee as Guarantee
@@ -76,6 +75,7 @@ if TYPE_CHECKING:
     from sfumato.round import Round as Round
     from sfumato.round import Unproven as Unproven
     from sfumato.run.folder import load as load
+    from sfumato.simulation import simulate as simulate
 
 _HOMES = {
     "account": "accountant",
@@ -83,7 +83,6 @@ _HOMES = {
     "calibration": "calibrate",
     "data.population": "Population PublicData Records",
     "engine.plan": "Plan",
-    "engine.simulate": "simulate",
     "errors": "SfumatoError UnsoundRound",
     "guarantee": "Guarantee",
     "key": "Key",
@@ -109,6 +108,7 @@ _HOMES = {
     "pieces.weight": "WeightByExamples",
     "round": "Round Unproven",
     "run.folder": "load",
+    "simulation": "simulate",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 _ELSEWHERE = {"load_data": ("data.load", "load")}

@@ -213,11 +213,17 @@ def text(piece: Any) -> str:
 
 @dataclass(frozen=True)
 class Step:
-    """One line of a derivation: the slot, the piece, and what is provable after it."""
+    """One line of a derivation: the slot, the piece, and what is provable after it; why nothing is, if not `proven`."""
 
     slot: str
     piece: str
     states: str
+    proven: bool = True
+
+    @property
+    def words(self) -> str:
+        """What it states, as it is shown."""
+        return self.states if self.proven else f"not proven: {self.states}"
 
 
 Steps: TypeAlias = tuple[Step, ...]
@@ -226,4 +232,4 @@ Steps: TypeAlias = tuple[Step, ...]
 def table(steps: Steps) -> str:
     """A derivation as aligned lines of text."""
     widths = [max((len(getattr(step, word)) for step in steps), default=0) for word in ("slot", "piece")]
-    return "\n".join(f"    {s.slot:<{widths[0]}}  {s.piece:<{widths[1]}}  {s.states}" for s in steps)
+    return "\n".join(f"    {s.slot:<{widths[0]}}  {s.piece:<{widths[1]}}  {s.words}" for s in steps)

@@ -167,11 +167,10 @@ def _without_guarantee(round: Round, population: int, dimension: int) -> Derivat
         before.append(claim)
         try:
             claim = piece.carry(claim)
-            states = str(claim) if slot != "sample" else _opening(claim)
+            steps.append(Step(slot, text(piece), str(claim) if slot != "sample" else _opening(claim)))
         except UnsoundRound as refusal:
             claim = piece.unproven(claim)
-            states = f"not proven: {refusal.reason}"
-        steps.append(Step(slot, text(piece), states))
+            steps.append(Step(slot, text(piece), refusal.reason, proven=False))
     unit = UnitDerivation(
         round.unit,
         round.sample.relation,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from decimal import ROUND_CEILING, Context
+from typing import Any
 
 from sfumato.account import accountant
 from sfumato.account.auto import Auto
@@ -36,23 +37,31 @@ class Guarantee:
         return f"client {self.client}" if self.unit is Unit.CLIENT else f"each record of client {self.client}"
 
     def __str__(self) -> str:
+        return self.sentence + (f" Assuming: {'; '.join(self.assumptions)}." if self.assumptions else "")
+
+    def to_json(self) -> dict[str, Any]:
+        """Its facts, and the sentence that they make; the assumptions stand beside it."""
+        return {**asdict(self), "sentence": self.sentence}
+
+    @property
+    def sentence(self) -> str:
+        """What is proven, or why nothing is; without the assumptions."""
         if self.epsilon is None:
             return f"No proven guarantee against {self.view}: {self.unproven.rstrip('.')}."
         change = NEIGHBOURS[self.relation].format(unit=self.unit)
-        assuming = f" Assuming: {'; '.join(self.assumptions)}." if self.assumptions else ""
         epsilon, delta = rounded_up(self.epsilon, 4), rounded_up(self.delta, 3)
         return (
             f"({epsilon}, {delta})-differential privacy for {self.whose} against {self.view}: whether {change} changes the "
             f"chance of anything that they see by at most a factor of e^{epsilon}, but for a chance of {delta} "
-            f"({self.relation.words}; {self.mechanism}; accountant: {self.accountant}).{assuming}"
+            f"({self.relation.words}; {self.mechanism}; accountant: {self.accountant})."
         )
 
 
 def rounded_up(number: float, digits: int) -> str:
     """A bound with so many digits that is still a bound.
 
-    >>> rounded_up(0.0029435, 3), rounded_up(2.0, 4)
-    ('0.00295', '2')
+    >>> rounded_up(0.0029435, 3), rounded_up(2.0, 4), rounded_up(1e-05, 3)
+    ('0.00295', '2', '1e-05')
     """
     context = Context(prec=digits, rounding=ROUND_CEILING)
     return f"{float(context.create_decimal(repr(number))):.{digits}g}"

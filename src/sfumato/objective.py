@@ -35,7 +35,8 @@ def _no_summary(sums: Sums) -> dict[str, float]:
 class Objective:
     """`loss(outputs, y)` has one number per record, `metrics(outputs, y)` sums, `summary(sums)` what is reported.
 
-    `primary` is the metric that a run reports as its accuracy. The mean loss is always reported, as `loss`.
+    `primary` is the metric that a run reports as its accuracy. The mean loss is always reported, as `loss`. `task` and
+    `outputs` say how a run.toml names it; empty, if it cannot.
 
     >>> absolute = Objective(loss=lambda outputs, y: (outputs.squeeze(-1) - y).abs())
     >>> absolute.loss(torch.tensor([[1.0], [2.0]]), torch.tensor([0.0, 0.5]))
@@ -47,6 +48,8 @@ class Objective:
     summary: Callable[[Sums], dict[str, float]] = _no_summary
     primary: str = "loss"
     name: str = "custom"
+    task: str = ""
+    outputs: int = 0
 
 
 def classification(classes: int) -> Objective:
@@ -58,14 +61,15 @@ def classification(classes: int) -> Objective:
     if classes < 2:
         raise BadValue(f"classification(classes={classes}): there must be at least 2 classes.")
     metrics = partial(measures.confusion, classes=classes)
+    name = f"classification({classes})"
     return Objective(
-        measures.cross_entropy, metrics, measures.confusion_summary, "accuracy", f"classification({classes})"
+        measures.cross_entropy, metrics, measures.confusion_summary, "accuracy", name, "classification", classes
     )
 
 
 def regression() -> Objective:
     """Numbers: squared error, averaged over the targets of a record; mse, mae and r2."""
-    return Objective(measures.squared_error, measures.errors, measures.errors_summary, "r2", "regression")
+    return Objective(measures.squared_error, measures.errors, measures.errors_summary, "r2", "regression", "regression")
 
 
 def next_character(vocabulary: int, padding: int | None = None) -> Objective:
@@ -78,7 +82,8 @@ def next_character(vocabulary: int, padding: int | None = None) -> Objective:
         raise BadValue(f"next_character(vocabulary={vocabulary}): there must be at least 2 characters.")
     loss = partial(measures.character_loss, padding=padding)
     metrics = partial(measures.characters, vocabulary=vocabulary, padding=padding)
-    return Objective(loss, metrics, measures.characters_summary, "accuracy", f"next_character({vocabulary})")
+    name, task = f"next_character({vocabulary})", "next-character" if padding is None else ""
+    return Objective(loss, metrics, measures.characters_summary, "accuracy", name, task, vocabulary)
 
 
 def multi_label(labels: int) -> Objective:
@@ -91,6 +96,8 @@ def multi_label(labels: int) -> Objective:
         measures.labels_summary,
         "accuracy",
         f"multi_label({labels})",
+        "multi-label",
+        labels,
     )
 
 

@@ -26,7 +26,7 @@ def test_prifedsync_reports_records_and_personal_models_apart(sfumato: Command, 
     assert found["epsilon"] == found["epsilon_server"] > 0
     assert (found["noise_multiplier"], found["clip"], found["stddev"], found["sensitivity"]) == (3.0, 0.5, 1.5, 1.0)
     assert found["delta"] == pytest.approx((8 * 75) ** -1.1)
-    assert "No proven guarantee" in found["guarantees"]["client"]
+    assert "No proven guarantee" in found["guarantees"]["client"]["world"]["sentence"]
     lines = [json.loads(line) for line in (out / "diagnostics-not-private" / "rounds.jsonl").read_text().splitlines()]
     assert ["personal" in line for line in lines] == [False, True, True]
     assert lines[-1]["personal"]["clients"] == 8

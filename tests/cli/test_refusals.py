@@ -119,7 +119,8 @@ BAD_WORDS = {
     "train fedavg --epsilon 2": "hides nothing",
     "train fedavg --clip 2": "no option --clip",
     "train --unproven --epsilon 2": "exclude each other",
-    "train --resume somewhere --rounds 4": "no other option",
+    "train --resume somewhere --epsilon 4": "no other option",
+    "train --resume somewhere --rounds 4": "--resume somewhere",
     "train --model cnn-cifar": "cnn-cifar",
     "train --task regression": "(2, 10) do not match targets",
     "train --task multi-label": "one column per label",
@@ -139,6 +140,11 @@ BAD_WORDS = {
     f"train --data own:client {OWN} --records-per-client 7": "--records-per-client 7",
     f"train --data own:client {OWN} --test-fraction 0.2": "--test-fraction 0.2",
     f"train --data ./nowhere {OWN} --split iid": "--split iid",
+    "train --test-data own:client": "--test-data own:client: digits has a public test split",
+    f"train --data own:client {OWN} --test-data own:text": "PublicData",
+    "train --set pieces=Round()": "pieces='Round()' cannot be read",
+    "train --set pieces=print(1)": "pieces='print(1)' cannot be read",
+    "train --set pieces=Clip(norm=1)": "is no Round",
     "train dp-fedavg fedavg": "fedavg",
     # devices
     "train --device cuda:99": "cuda:99",
@@ -306,7 +312,7 @@ def test_what_the_system_forbids_is_one_sentence(
 
 def test_a_run_json_without_its_keys_is_refused_and_the_page_kept(sfumato: Command, finished: Path) -> None:
     shutil.copytree(finished, "run")
-    Path("run/run.json").write_text('{"schema": 1}')
+    Path("run/run.json").write_text('{"schema": 2}')
     before = Path("run/report.html").read_bytes()
     for command in ("evaluate", "report"):
         status, out, err = sfumato(command, "run")

@@ -36,10 +36,10 @@ from sfumato import (
     Sgd,
     UnsoundRound,
     classification,
-    simulate,
 )  # fmt: skip
 from sfumato.engine.checkpoint import Checkpoint
 from sfumato.engine.cohort import Cohort
+from sfumato.engine.simulate import simulate
 from sfumato.errors import BadValue, BudgetExceeded, DataError, LedgerError
 from sfumato.local.batches import epoch_batches
 from sfumato.local.penalty import NormPenalty

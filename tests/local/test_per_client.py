@@ -26,7 +26,6 @@ from sfumato import (
     accountant,
     calibrate,
     classification,
-    simulate,
 )  # fmt: skip
 from sfumato.account.by_client import each_client, for_client
 from sfumato.account.describe import describe
@@ -45,6 +44,7 @@ from sfumato.account.event import (
     under_replace,
     why_not_private,
 )  # fmt: skip
+from sfumato.engine.simulate import simulate
 from sfumato.errors import BadValue, CannotAccount
 from sfumato.gradients import OneByOne
 from sfumato.ledger.spent import Cost

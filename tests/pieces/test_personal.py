@@ -26,9 +26,9 @@ from sfumato import (
     Unit,
     UnsoundRound,
     classification,
-    simulate,
 )  # fmt: skip
 from sfumato.engine.cohort import Cohort
+from sfumato.engine.simulate import simulate
 from sfumato.errors import BadValue
 from sfumato.gradients import OneByOne
 from sfumato.local.task import Task

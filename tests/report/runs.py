@@ -57,7 +57,7 @@ noise_multiplier = 1.84
 def summary(**changes: Any) -> dict[str, Any]:
     """run.json of a proven run, with changes."""
     return {
-        "schema": 1,
+        "schema": 2,
         "recipe": "dp-fedavg",
         "data": "digits",
         "model": "logistic",
@@ -76,10 +76,13 @@ def summary(**changes: Any) -> dict[str, Any]:
         "sensitivity": 0.02,
         "clip": 1.0,
         "accuracy": 0.9056,
+        "primary": "accuracy",
         "metrics": {"loss": 0.3471, "accuracy": 0.9056, "balanced_accuracy": 0.9049, "macro_f1": 0.9038},
         "guarantee": f"{GUARANTEE} Assuming: {'; '.join(ASSUMPTIONS)}.",
         "guarantee_server": SERVER,
-        "guarantees": {"client": GUARANTEE, "record": RECORD},
+        "assumptions": list(ASSUMPTIONS),
+        "guarantees": {"client": {"world": {"sentence": GUARANTEE}}, "record": {"world": {"sentence": RECORD}}},
+        "nonprivate": False,
         "unproven": None,
         "stopped": "",
         "derivation": [{"slot": slot, "piece": piece, "states": states} for slot, piece, states in STEPS],
@@ -147,5 +150,6 @@ def baseline(folder: Path, **changes: Any) -> Path:
     nothing = "No proven guarantee against everyone who sees the model: the non-private baseline."
     values = summary(recipe="fedavg", epsilon=None, guarantee=nothing, guarantee_server=nothing, accuracy=0.951)
     values |= {"noise_multiplier": None, "stddev": None, "clip": None, "sensitivity": None, "accountant": "auto"}
+    values["nonprivate"] = True
     values["metrics"] = {"accuracy": 0.951, "loss": 0.2}
     return write_run(folder, {**values, **changes}, lines(40, best=0.953, epsilon=None))

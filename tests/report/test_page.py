@@ -83,6 +83,36 @@ def test_epsilon_is_never_rounded_down(tmp_path: Path) -> None:
     assert "2.001" in found.text
 
 
+@pytest.mark.parametrize(("delta", "shown"), [(1e-5, "1e-05"), (0.001, "0.001"), (1.0001e-5, "1.01e-05")])
+def test_a_bound_is_rounded_up_once(tmp_path: Path, delta: float, shown: str) -> None:
+    assert f"Delta {shown} " in page(proven(tmp_path / "run", delta=delta)).text
+
+
+@pytest.mark.parametrize(
+    ("relation", "words"), [("zero_out", "zero-out"), ("add_remove", "add/remove"), ("replace", "replace")]
+)
+def test_a_relation_has_one_word(tmp_path: Path, relation: str, words: str) -> None:
+    assert f"Relation {words} " in page(proven(tmp_path / "run", relation=relation, guarantees={})).text
+
+
+def test_assumptions_are_data_and_not_the_end_of_a_sentence(tmp_path: Path) -> None:
+    tricky = "as stated by a piece; which says: Assuming: nothing."
+    found = page(proven(tmp_path / "run", assumptions=[tricky], guarantee="a sentence. Assuming: another thing."))
+    assert tricky in found.text
+    assert "another thing" not in found.text
+
+
+def test_a_step_that_is_not_proven_says_so(tmp_path: Path) -> None:
+    steps = [{"slot": "client", "piece": "TopK()", "states": "which rows is private.", "proven": False}]
+    assert "TopK() not proven: which rows is private." in page(unproven(tmp_path / "run", derivation=steps)).text
+
+
+def test_what_the_command_line_cannot_name_is_made_again_in_python(tmp_path: Path) -> None:
+    found = page(proven(tmp_path / "run", unnamed="module"))
+    assert "simulate(round, population, module, objective, rounds=40" in found.text
+    assert "sfumato train --config" not in found.text
+
+
 def test_the_page_is_one_file_that_fetches_nothing(tmp_path: Path) -> None:
     found = page(proven(tmp_path / "a"), unproven(tmp_path / "b"))
     assert "://" not in found.source
@@ -111,7 +141,8 @@ def test_every_name_is_escaped(tmp_path: Path) -> None:
     values: dict[str, Any] = dict.fromkeys(
         ("recipe", "data", "model", "unit", "relation", "accountant", "stopped"), NASTY
     )
-    values |= {"guarantee": NASTY, "guarantee_server": NASTY, "guarantees": {NASTY: NASTY}, "derivation": steps}
+    values |= {"guarantee": NASTY, "guarantee_server": NASTY, "derivation": steps, "assumptions": [NASTY]}
+    values |= {"guarantees": {NASTY: {"world": {"sentence": NASTY}}}, "primary": NASTY}
     values |= {"versions": {NASTY: NASTY}, "metrics": {NASTY: 0.5}, "accuracy": 0.5}
     toml = f"name = {NASTY}".replace("\ud800", "")
     one = write_run(tmp_path / "<b>&_a$^", summary(**values), lines(3), toml)
@@ -222,7 +253,7 @@ def test_ten_thousand_rounds_stay_a_small_page(tmp_path: Path) -> None:
 
 
 def test_a_regression_is_not_called_accuracy(tmp_path: Path) -> None:
-    values = summary(accuracy=4.25, metrics={"loss": 2.1, "mse": 4.25})
+    values = summary(accuracy=4.25, primary="mse", metrics={"loss": 4.25, "mse": 4.25})
     found = page(write_run(tmp_path / "run", values, [{**line, "accuracy": 4.25} for line in lines(4)]))
     assert "MSE by round" in found.text
     assert "Accuracy" not in found.text

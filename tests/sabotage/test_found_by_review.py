@@ -30,9 +30,9 @@ from sfumato import (
     UnsoundRound,
     WeightByExamples,
     classification,
-    simulate,
 )  # fmt: skip
 from sfumato.engine.cohort import Cohort
+from sfumato.engine.simulate import simulate
 from sfumato.errors import BadValue, LedgerError
 from sfumato.gradients import ClippedSum
 from sfumato.key import Key

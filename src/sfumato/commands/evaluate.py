@@ -17,13 +17,15 @@ def evaluate(
 ) -> None:
     """Evaluate a run's model on the public test split of its data set."""
     from sfumato.objective import evaluate as measure
-    from sfumato.report.read import read_summary
     from sfumato.run.folder import load
     from sfumato.run.prepare import prepare
-    from sfumato.run.request import Request
+    from sfumato.run.request import Request, resolved
+    from sfumato.run.schema import read_summary
 
     summary = read_summary(run)
-    prepared = prepare(Request.from_toml(run / "run.toml"))
+    request = Request.from_toml(run / "run.toml")
+    request.require_named(f"evaluate(load({str(run)!r}, module), test.records, objective).")
+    prepared = prepare(request, resolved(run / "run.toml").get("noise_multiplier"))
     if prepared.test is None:
         raise DataError(f"{summary['data']} has no public test data, so nothing can be measured without a cost.")
     metrics = measure(load(run), prepared.test.records, prepared.objective)

@@ -21,7 +21,9 @@ _SEEDED = "simulation: holds for whoever does not know the seeds"
 
 def ledger(
     file: Annotated[Path, typer.Argument(help="A shared ledger, a run's ledger.sqlite, or a run's folder.")],
-    delta: Annotated[float | None, typer.Option(help="Where to read epsilon; else the budget's, else 1e-5.")] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Where to read epsilon; else the budget's, else the run's.")
+    ] = None,
     unit: Annotated[Unit, typer.Option(help="For --budget: whose.")] = Unit.CLIENT,
     budget: Annotated[float | None, typer.Option(help="Set the common budget: no run goes past this epsilon.")] = None,
     export: Annotated[Path | None, typer.Option(help="Write everything to a JSON file.")] = None,
@@ -45,7 +47,7 @@ def ledger(
         if delta is None:
             raise BadValue("--budget needs --delta: epsilon means nothing without it.")
         book.set_budget(Budget(budget, check_delta(delta), unit))
-    at = check_delta(delta if delta is not None else book.budget.delta if book.budget else 1e-5)
+    at = check_delta(_delta(book, delta))
     found = _contents(book, at)
     if export is not None:
         if export.exists():
@@ -56,6 +58,23 @@ def ledger(
         typer.echo(json.dumps(found, indent=2))
     else:
         _tell(book, found, at)
+
+
+def _delta(book: Ledger, given: float | None) -> float:
+    """Where to read epsilon: where it is asked for, where the budget stands, or where the run in this folder reads its own."""
+    from sfumato.run.request import resolved
+
+    if given is not None:
+        return given
+    if book.budget is not None:
+        return book.budget.delta
+    toml = book.path.with_name("run.toml") if book.path is not None and book.path.name == "ledger.sqlite" else None
+    found = resolved(toml).get("delta") if toml is not None and toml.is_file() else None
+    if found is None:
+        raise BadValue(
+            f"{book.path} is no run's own ledger and has no budget. Say where to read epsilon with --delta, e.g. 1e-5."
+        )
+    return float(found)
 
 
 def guarantees(book: Ledger, delta: float) -> dict[str, dict[str, Guarantee]]:

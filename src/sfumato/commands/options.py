@@ -1,59 +1,40 @@
-"""The options of `sfumato train`: keys of run.toml, arguments of recipes, and where a run goes."""
+"""The options of `sfumato train`: keys of run.toml as `Request` declares them, arguments of recipes, and where a run goes."""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
-from typing import Annotated, Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
 from sfumato.recipes import RECIPES
+from sfumato.run.request import DataRequest, ModelRequest, Request
 
-# Options that stand for a key of run.toml: name -> (key, type, help).
-KEYS: dict[str, tuple[str, type, str]] = {
-    "data": (
-        "data.name",
-        str,
-        "digits, mnist, fashion-mnist, emnist-letters, cifar10, cifar100, svhn, svhn-extra, shakespeare, a folder of client "
-        "files, or module:function.",
-    ),
-    "data_dir": ("data.folder", str, "Where the data sets lie; else SFUMATO_DATA, else the cache."),
-    "clients": ("data.clients", int, "How many clients there are: declared and public."),
-    "records_per_client": (
-        "data.records_per_client",
-        int,
-        "Records each client gets (natural: at most); 0 shares out all.",
-    ),
-    "split": (
-        "data.split",
-        str,
-        "iid, shards:N, dirichlet:ALPHA, dirichlet-classes:ALPHA, or natural (Shakespeare's roles).",
-    ),
-    "split_seed": ("data.split_seed", int, "Public seed of the split."),
-    "test_fraction": ("data.test_fraction", float, "Part of each client's records kept to test its own model."),
-    "task": ("data.task", str, "classification, multi-label, next-character or regression."),
-    "outputs": ("data.outputs", int, "Outputs of the model, for your own data."),
-    "model": (
-        "model.name",
-        str,
-        "logistic, mlp, cnn-mnist, cnn-emnist, cnn-cifar, resnet-18, char-lstm, char-lstm:UNITS or module:function.",
-    ),
-    "model_seed": ("model.seed", int, "Public seed of the initial weights."),
-    "rounds": ("rounds", int, "Rounds to train."),
-    "epsilon": ("epsilon", float, "Budget: finds the noise before training, and stops before passing it."),
-    "delta": ("delta", float, "Else one over the number of clients (of records, where those are hidden) to the 1.1."),
-    "seed": ("seed", int, "For simulations: anybody who knows it can undo the noise."),
-    "evaluate_every": ("evaluate_every", int, "Rounds between evaluations on public test data."),
-    "device": ("device", str, "cpu, or cuda where there is one (not tested here)."),
-    "ledger": ("ledger", str, "A ledger shared by all runs on this population; its budget stops them."),
-    "force_ledger": ("force_ledger", bool, "Let the shared ledger take a seeded, unproven or non-private run."),
-    "diagnostics": (
-        "diagnostics",
-        bool,
-        "Write norms, cohort sizes and personal accuracy to a folder of their own: NOT private.",
-    ),
-    "unproven": ("unproven", bool, "Train what cannot be proven; no epsilon is printed."),
-}
+
+@dataclass(frozen=True)
+class Key:
+    """An option that stands for a key of run.toml."""
+
+    path: str
+    kind: type
+    help: str
+    shares_out: bool
+
+
+def _keys() -> Iterator[tuple[str, Key]]:
+    for table, owner in (("data.", DataRequest), ("model.", ModelRequest), ("", Request)):
+        kinds = get_type_hints(owner)
+        for part in dataclasses.fields(owner):
+            if "help" in part.metadata:
+                kind = next(iter(get_args(kinds[part.name])), kinds[part.name])  # X of X | None
+                key = Key(table + part.name, kind, part.metadata["help"], part.metadata["shares_out"])
+                yield part.metadata["flag"] or part.name, key
+
+
+KEYS = dict(_keys())
 _RECIPE_HELP = {
     "sample": "poisson:RATE, fixed:SIZE or everyone.",
     "relation": "add_remove, replace or zero_out; else the sampler's own.",
@@ -79,10 +60,14 @@ _RECIPE_HELP = {
 _METAVARS = {int: "N", float: "X", bool: "", str: "TEXT"}
 
 
+def flag(name: str) -> str:
+    """An option as it is typed."""
+    return "--" + name.replace("_", "-")
+
+
 def _option(name: str, kind: Any, text: str, panel: str, metavar: str | None = None) -> inspect.Parameter:
-    flag = "--" + name.replace("_", "-")
     shown = _METAVARS.get(kind, "TEXT") if metavar is None else metavar
-    option = typer.Option(flag, help=text, metavar=shown, rich_help_panel=panel, show_default=False)
+    option = typer.Option(flag(name), help=text, metavar=shown, rich_help_panel=panel, show_default=False)
     annotation = Annotated[kind | None, option]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
@@ -92,7 +77,7 @@ def signature() -> inspect.Signature:
     text = f"{', '.join(RECIPES)}; see sfumato recipes. By default dp-fedavg."
     named = Annotated[str | None, typer.Argument(help=text, metavar="RECIPE", show_default=False)]
     parameters = [inspect.Parameter("recipe", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=named)]
-    parameters += [_option(name, kind, text, "What to train") for name, (_, kind, text) in KEYS.items()]
+    parameters += [_option(name, key.kind, key.help, "What to train") for name, key in KEYS.items()]
     seen: dict[str, tuple[Any, list[str]]] = {}
     for recipe in RECIPES.values():
         for name, parameter in recipe.options.items():
@@ -109,7 +94,7 @@ def signature() -> inspect.Signature:
         _option("out", str, "Folder of the run; an existing one is never overwritten.", panel, "FOLDER"),
         _option("config", str, "A run.toml to start from.", panel, "FILE"),
         _option("set", list[str], "Any key of run.toml, e.g. rounds=60 or options.lr=0.1.", panel, "KEY=VALUE"),
-        _option("resume", str, "Folder of a run that was interrupted.", panel, "FOLDER"),
+        _option("resume", str, "Folder of a run to go on with; a finished one with more --rounds.", panel, "FOLDER"),
         _option("quiet", bool, "Print nothing but errors.", panel),
         _option("json", bool, "Print run.json and nothing else.", panel),
     ]

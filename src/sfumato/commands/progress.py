@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from sfumato.guarantee import rounded_up
 
 if TYPE_CHECKING:
-    from sfumato.run.folder import Line
     from sfumato.run.run import Run
 
 
@@ -27,8 +26,9 @@ def follow(run: Run, *, quiet: bool) -> None:
         _lines(run)
 
 
-def _words(run: Run, line: Line) -> str:
-    name = run.prepared.objective.primary
+def _words(run: Run) -> str:
+    """What the last line says."""
+    name, line = run.prepared.objective.primary, run.lines[-1]
     accuracy = "" if line.accuracy is None else f"{name} {line.accuracy:.4f}"
     epsilon = "" if line.epsilon is None else f"epsilon {rounded_up(line.epsilon, 4)}"
     return "  ".join(word for word in (accuracy, epsilon) if word)
@@ -48,21 +48,21 @@ def _bar(run: Run) -> None:
         bar = (BarColumn(bar_width=None), columns[1], TimeRemainingColumn(compact=True))
         columns = (TextColumn("round {task.completed}/{task.total}"), *bar)
     with Progress(*columns, console=console) as progress:
-        task = progress.add_task("", total=rounds, completed=run.simulation.start.round)
-        for line in run:
-            progress.update(task, completed=line.round, description=_words(run, line) or None)
+        task = progress.add_task("", total=rounds, completed=run.start.round)
+        for done in run:
+            progress.update(task, completed=done.round, description=_words(run) or None)
 
 
 def _lines(run: Run) -> None:
     rounds = run.prepared.request.rounds
-    started, first = time.monotonic(), run.simulation.start.round
+    started, first = time.monotonic(), run.start.round
     shown, words = started - 10.0, ""
-    for line in run:
-        words = _words(run, line) or words  # what was known last, where nothing is evaluated
+    for done in run:
+        words = _words(run) or words  # what was known last, where nothing is evaluated
         now = time.monotonic()
-        if now - shown < 2.0 and line.round != rounds:
+        if now - shown < 2.0 and done.round != rounds:
             continue
         shown = now
-        left = (now - started) / max(1, line.round - first) * (rounds - line.round)
-        parts = (f"round {line.round}/{rounds}", words, f"{left:.0f} s left")
+        left = (now - started) / max(1, done.round - first) * (rounds - done.round)
+        parts = (f"round {done.round}/{rounds}", words, f"{left:.0f} s left")
         print("  ".join(part for part in parts if part), file=sys.stderr, flush=True)

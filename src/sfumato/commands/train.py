@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from sfumato.commands.answers import refusing
 from sfumato.commands.asked import request_from
 from sfumato.commands.options import signature
 from sfumato.errors import BadValue, BudgetExceeded, DataError
-from sfumato.run.request import Request
+from sfumato.run.request import Request, resolved
 
 if TYPE_CHECKING:
     from sfumato.run.prepare import Prepared
@@ -26,29 +27,35 @@ def _train(recipe: str | None, **given: Any) -> None:
     resume, config, out = chosen.pop("resume", None), chosen.pop("config", None), chosen.pop("out", None)
     settings = chosen.pop("set", [])
     if resume is not None:
+        rounds = chosen.pop("rounds", None)
         if recipe or chosen or settings or config or out:
             raise BadValue(
-                "--resume goes on with a run as it was asked for; it takes no other option but --quiet and --json."
+                "--resume goes on with a run as it was asked for; it takes no other option but --rounds, --quiet and --json."
             )
-        request, folder = _resumed(Path(resume)), Path(resume)
+        folder = Path(resume)
+        request, noise = _resumed(folder, rounds)
     else:
-        request = request_from(recipe, config, chosen, settings)
+        request, noise = request_from(recipe, config, chosen, settings), None
         folder = _new_folder(out, request)
 
     from sfumato.commands.progress import follow
+    from sfumato.report import write_page
     from sfumato.run.prepare import prepare
     from sfumato.run.run import Run
 
-    prepared, stopped = prepare(request), None
+    prepared, stopped = prepare(request, noise), None
     if not (quiet or as_json):
         _caution(prepared, err=True)
     try:
-        with closing(Run(prepared, folder, resume=resume is not None)) as run:
+        with closing(Run(prepared, folder, resume=resume is not None, page=write_page)) as run:
             try:
                 follow(run, quiet=quiet or as_json)
             except BudgetExceeded as error:
                 stopped = error
-            _finish(run, quiet, as_json)
+            if as_json:
+                typer.echo((folder / "run.json").read_text(), nl=False)
+            elif not quiet:
+                _tell(run, folder)
     except KeyboardInterrupt:
         typer.echo(f"interrupted; go on with: sfumato train --resume {folder}", err=True)
         raise typer.Exit(130) from None
@@ -68,20 +75,17 @@ def _caution(prepared: Prepared, *, err: bool) -> None:
         )
 
 
-def _finish(run: Run, quiet: bool, as_json: bool) -> None:
-    from sfumato.report import write_report
-
-    write_report([run.folder], run.folder / "report.html")
-    if as_json:
-        typer.echo((run.folder / "run.json").read_text(), nl=False)
-    elif not quiet:
-        _tell(run)
-
-
-def _resumed(folder: Path) -> Request:
-    if not (folder / "run.toml").is_file():
+def _resumed(folder: Path, rounds: int | None) -> tuple[Request, float | None]:
+    """The request of a run, with more rounds if these are asked for, and the noise that was found for it."""
+    path = folder / "run.toml"
+    if not path.is_file():
         raise DataError(f"--resume {folder}: there is no run. Give the folder of one, e.g. runs/first.")
-    return Request.from_toml(folder / "run.toml")
+    request = Request.from_toml(path)
+    if rounds is not None:
+        request = replace(request, rounds=rounds)
+    again = f"rounds={request.rounds}, folder={str(folder)!r}, resume=True"
+    request.require_named(f"simulate(round, population, module, objective, {again}).")
+    return request, resolved(path).get("noise_multiplier")
 
 
 def _new_folder(out: str | None, request: Request) -> Path:
@@ -92,32 +96,33 @@ def _new_folder(out: str | None, request: Request) -> Path:
                 f"--out {out} exists already, and is never overwritten. Give another folder, or --resume {out}."
             )
         return folder
-    name = f"{request.recipe}-{Path(request.data.name).name.replace(':', '-')}"
+    name = f"{request.recipe or 'round'}-{Path(request.data.name).name.replace(':', '-')}"
     number = 1
     while (Path("runs") / f"{name}-{number}").exists():
         number += 1
     return Path("runs") / f"{name}-{number}"
 
 
-def _tell(run: Run) -> None:
+def _tell(run: Run, folder: Path) -> None:
     from sfumato.account.event import Unit
     from sfumato.guarantee import rounded_up
 
     typer.echo("")
-    summary = json.loads((run.folder / "run.json").read_text())
-    for name, value in summary["metrics"].items():
-        if name == run.prepared.objective.primary and value is not None:
-            typer.echo(f"{name} {value:.4f} on public test data after {summary['rounds']} rounds")
+    summary = json.loads((folder / "run.json").read_text())
+    if summary["accuracy"] is not None:
+        typer.echo(
+            f"{summary['primary']} {summary['accuracy']:.4f} on public test data after {summary['rounds']} rounds"
+        )
     typer.echo(str(run.guarantee()))
     typer.echo(str(run.guarantee(server=True)))
     _caution(run.prepared, err=False)
-    derivation = run.simulation.derivation
+    derivation = run.derivation
     if derivation.primary.unit is Unit.CLIENT and Unit.RECORD in derivation.units:
-        epsilon = run.guarantee(Unit.RECORD).epsilon
+        epsilon = run.guarantee(unit=Unit.RECORD).epsilon
         if epsilon is not None:
             shown = rounded_up(epsilon, 4)
             typer.echo(f"For one record of a client, swapped for another: epsilon {shown} at the same delta.")
-    typer.echo(f"report: {run.folder / 'report.html'}")
+    typer.echo(f"report: {folder / 'report.html'}")
 
 
 def train(**given: Any) -> None:

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from sfumato.commands.options import KEYS, flag
 from sfumato.errors import BadValue
 from sfumato.run.request import DataRequest, Request
 
-# Options that share out a pool of records: flag -> field of `DataRequest`.
-_SHARING = {
-    "--split": "split",
-    "--split-seed": "split_seed",
-    "--records-per-client": "records_per_client",
-    "--test-fraction": "test_fraction",
-}
 
-
-def refuse_unused(request: Request, flags: Collection[str], keys: Collection[str]) -> None:
-    """Refuse options without an effect; `flags` were typed, `keys` of run.toml were set by flags or by --set.
+def refuse_unused(request: Request, typed: Collection[str], keys: Collection[str]) -> None:
+    """Refuse options without an effect; the options `typed`, or the `keys` of run.toml that they or --set set.
 
     A config holds defaults too, so what stands there is refused only where it is no default.
     """
@@ -30,14 +23,17 @@ def refuse_unused(request: Request, flags: Collection[str], keys: Collection[str
 
     data = request.data
     own = is_own_data(data.name)
-    if (own or data.name == "digits") and (data.folder or "--data-dir" in flags):
+    if (own or data.name == "digits") and (data.folder or "data_dir" in typed):
         why = "your own data are read from where --data says" if own else "digits come with scikit-learn"
         raise BadValue(f"--data-dir {data.folder}: {why}, so no folder is looked into. Leave it out.")
-    for flag, name in _SHARING.items() if own else ():
-        if flag in flags or not _is_default(data, name):
+    if data.test and not own:
+        raise BadValue(f"--test-data {data.test}: {data.name} has a public test split of its own. Leave it out.")
+    for name, key in KEYS.items():
+        field = key.path.rpartition(".")[2]
+        if own and key.shares_out and (name in typed or not _is_default(data, field)):
             raise BadValue(
-                f"{flag} {getattr(data, name)}: your own data come with their clients, so nothing is shared out or held back. "
-                f"Leave it out (in a config: data.{name})."
+                f"{flag(name)} {getattr(data, field)}: your own data come with their clients, so nothing is shared out or held "
+                f"back. Leave it out (in a config: {key.path})."
             )
 
 

@@ -56,6 +56,7 @@ class Population:
     load: Callable[[int], Any] = field(repr=False)
     fingerprint: str | None = None
     identity: str | None = field(default=None, repr=False)
+    source: str = field(default="", compare=False)  # the folder or import path that gives it again, if one does
 
     def __post_init__(self) -> None:
         if not callable(self.load):
@@ -146,7 +147,9 @@ class Population:
         if not files:
             raise DataError(f"no client in {folder}. Put one .pt, .npz or .safetensors file per client there.")
         identity = digest("files", [file.name for file in files])
-        return Population(name or folder.resolve().name, len(files), _Folder(tuple(files)), of_files(files), identity)
+        return Population(
+            name or folder.resolve().name, len(files), _Folder(tuple(files)), of_files(files), identity, str(path)
+        )
 
     @staticmethod
     def from_import(path: str, size: int | None = None, ids: Ids = None) -> Population:
@@ -160,12 +163,12 @@ class Population:
                     raise BadValue(
                         f"{path} is a function of the client number. Say how many clients there are with size=."
                     )
-                return Population.from_function(found, size, path, ids)
+                return replace(Population.from_function(found, size, path, ids), source=path)
             found = found()
         if isinstance(found, Population):
-            return found.with_ids(ids)
+            return replace(found.with_ids(ids), source=path)
         if isinstance(found, list | tuple):
-            return Population.from_list(found, name=path, ids=ids)
+            return replace(Population.from_list(found, name=path, ids=ids), source=path)
         raise BadValue(f"{path} gives {kind(found)}. It must give a Population or a list with one (x, y) per client.")
 
 

@@ -126,7 +126,7 @@ class Simulation:
             said = (
                 f"; {claim['paper']} claims epsilon {claim['claimed_epsilon']:.4g}" if claim["claimed_epsilon"] else ""
             )
-            why = f"its privacy could not be proven{said}; what fails: {claim['step'].removeprefix('not proven: ')}"
+            why = f"its privacy could not be proven{said}; what fails: {claim['step']}"
             return Guarantee(None, delta, unit, self.derivation.primary.relation, view, "", "", (), why)
         if proof is None:
             refusal = self.derivation.refused.get(unit)
@@ -160,7 +160,7 @@ class Simulation:
         claimed = None
         if claim.claimed is not None and self.ledger.count:
             claimed = accountant("auto").epsilon(Repeated(claim.claimed, self.ledger.count), delta)
-        failed = (step.states for step in self.derivation.primary.steps if step.states.startswith("not proven"))
+        failed = (step.states for step in self.derivation.primary.steps if not step.proven)
         return {"claimed_epsilon": claimed, "paper": claim.paper, "step": claim.step or next(failed, "")}
 
     def __iter__(self) -> Iterator[Progress]:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sfumato.report.write import write_pictures, write_report
+from sfumato.report.write import write_page, write_pictures, write_report
 
-__all__ = ["write_pictures", "write_report"]
+__all__ = ["write_page", "write_pictures", "write_report"]

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from sfumato.account.event import Relation
 from sfumato.report.curves import Plot
 from sfumato.report.markup import Html, element, join
 from sfumato.report.pictures import series, svg
 from sfumato.report.read import Record, finite
 from sfumato.report.words import MISSING, bound, duration, label, measured, number
 
-_ASSUMING = " Assuming: "
 _UNITS = {"client": "For a whole client", "record": "For one record of a client"}
+_RELATIONS = {str(relation): relation.words for relation in Relation}
 NO_TEST_DATA = "Accuracy was not measured: this run had no public test data."
 
 
@@ -25,24 +26,15 @@ def guarantee(run: Record) -> Html:
 
 
 def _proven(run: Record) -> Html:
-    sentence, assumptions = _split(run)
-    items = element("ul", *(element("li", item) for item in assumptions))
+    sentence = str(run.guarantee(run.text("unit"), "world").get("sentence") or "")
+    items = element("ul", *(element("li", item) for item in run.assumptions))
     return element(
         "section",
         element("p", "What is guaranteed", class_="label"),
         element("p", sentence or "run.json holds no sentence about it.", class_="sentence"),
-        join(element("p", "Assuming", class_="label assuming"), items) if assumptions else None,
+        join(element("p", "Assuming", class_="label assuming"), items) if run.assumptions else None,
         class_="guarantee",
     )
-
-
-def _split(run: Record) -> tuple[str, list[str]]:
-    """The sentence, and the assumptions that stand at its end."""
-    sentence, _, tail = run.text("guarantee").partition(_ASSUMING)
-    listed = run.summary.get("assumptions")
-    if isinstance(listed, list):
-        return sentence, [str(item) for item in listed]
-    return sentence, [item for item in tail.removesuffix(".").split("; ") if item]
 
 
 def _not_proven(run: Record) -> Html:
@@ -75,9 +67,10 @@ def _views(run: Record) -> Html | None:
     if not run.proven:
         return None
     rows = [("Against the server", run.text("guarantee_server"))]
-    for unit, sentence in run.table("guarantees").items():
+    for unit in run.table("guarantees"):
         if unit != run.text("unit"):
-            rows.append((_UNITS.get(unit, f"For one {unit}"), str(sentence)))
+            sentence = run.guarantee(unit, "world").get("sentence")
+            rows.append((_UNITS.get(unit, f"For one {unit}"), str(sentence or "")))
     return definitions(rows, class_="views")
 
 
@@ -125,7 +118,8 @@ def fact(run: Record, key: str) -> str:
         return number(value)
     if not run.proven and key in ("unit", "relation", "accountant"):
         return MISSING  # nothing is hidden, so there is nothing to say about how
-    return run.text(key).replace("_", "/") or MISSING
+    text = run.text(key)
+    return (_RELATIONS.get(text, text) if key == "relation" else text) or MISSING
 
 
 def epsilon(run: Record) -> str:
@@ -165,9 +159,9 @@ def derivation(run: Record) -> Html | None:
 
 
 def _step(step: Any) -> Html:
-    slot, piece, states = (
-        str(step.get(key, "")) if isinstance(step, dict) else "" for key in ("slot", "piece", "states")
-    )
+    step = step if isinstance(step, dict) else {}
+    slot, piece, states = (str(step.get(key, "")) for key in ("slot", "piece", "states"))
+    states = states if step.get("proven", True) else f"not proven: {states}"
     return element("tr", element("td", slot), element("td", element("code", piece)), element("td", states))
 
 
@@ -182,9 +176,12 @@ def again(run: Record) -> Html:
     """How to make the run again. The seed stays out: a guarantee that rests on it holds while it is not known."""
     text, withheld = without_seed(run.toml)
     note = "The seed is left out of this page, because the noise can be computed from it; it is in the run's run.toml."
+    unnamed = run.summary.get("unnamed")
+    shell = "sfumato train --config run.toml --out runs/again"
+    python = f'simulate(round, population, module, objective, rounds={run.text("rounds")}, folder="runs/again")'
     return join(
         element("h2", "How to make this run again"),
-        element("pre", element("code", "sfumato train --config run.toml --out runs/again")),
+        element("pre", element("code", python if unnamed else shell)),
         element("details", element("summary", "run.toml"), element("pre", element("code", text))) if text else None,
         element("p", note, class_="note") if withheld else None,
         element("p", _versions(run), class_="note"),

@@ -12,13 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sfumato.errors import BadValue, DataError, refused_by_system
-
-SCHEMA = 1
-_ALWAYS = (
-    *("recipe", "data", "model", "input_shape", "outputs", "population", "rounds"),
-    *("epsilon", "delta", "unit", "relation", "metrics", "guarantee"),
-)
+from sfumato.errors import BadValue, DataError
+from sfumato.run.schema import read_summary, read_text
 
 
 @dataclass(frozen=True)
@@ -60,17 +55,26 @@ class Record:
 
     @property
     def baseline(self) -> bool:
-        """Whether the run never tried to hide anything: no epsilon, no paper's claim, no noise."""
-        noise = (self.number("noise_multiplier"), self.number("stddev"))
-        return not self.proven and not self.summary.get("unproven") and noise == (None, None)
+        """Whether the run never tried to hide anything."""
+        return self.summary.get("nonprivate") is True
 
     @property
     def measure(self) -> str:
         """The name of the metric that stands under `accuracy`: for a regression it is another one."""
-        metrics, value = self.table("metrics"), self.number("accuracy")
-        if value is None or finite(metrics.get("accuracy")) == value:
-            return "accuracy"
-        return next((str(name) for name, found in metrics.items() if finite(found) == value), "accuracy")
+        return self.text("primary")
+
+    def guarantee(self, unit: str, view: str) -> dict[str, Any]:
+        """The facts of a guarantee; empty where there is none."""
+        found: Any = self.summary.get("guarantees")
+        for key in (unit, view):
+            found = found.get(key) if isinstance(found, dict) else None
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def assumptions(self) -> list[str]:
+        """What the guarantee rests on."""
+        listed = self.summary.get("assumptions")
+        return [str(item) for item in listed] if isinstance(listed, list) else []
 
 
 def finite(value: object) -> float | None:
@@ -114,40 +118,12 @@ def distinct_names(folders: Sequence[Path]) -> list[str]:
 
 def _read(folder: Path, name: str) -> Record:
     summary = read_summary(folder)
-    return Record(name, summary, _points(folder / "metrics.jsonl"), _text(folder / "run.toml") or "")
-
-
-def read_summary(folder: Path) -> dict[str, Any]:
-    """run.json of a finished run, with the keys that every run has."""
-    path = folder / "run.json"
-    if not folder.is_dir():
-        raise DataError(f"{folder}: there is no such run folder. Give one that sfumato train wrote, e.g. runs/first.")
-    content = _text(path)
-    if content is None:
-        if (folder / "run.toml").exists():
-            raise DataError(f"{folder} holds an unfinished run. Finish it first: sfumato train --resume {folder}")
-        raise DataError(f"{folder} holds no run: run.json is missing. Give the folder that sfumato train wrote.")
-    try:
-        found = json.loads(content)
-    except (json.JSONDecodeError, RecursionError):
-        raise DataError(f"{path} is not JSON, so the run cannot be read. Restore the file, or train again.") from None
-    if not isinstance(found, dict):
-        raise DataError(f"{path} holds no table of values, so it describes no run. Restore the file, or train again.")
-    if found.get("schema") != SCHEMA:
-        other = found.get("schema")
-        raise DataError(
-            f"{path} has schema {other!r}, not {SCHEMA}: another version of Sfumato wrote it. Use that one."
-        )
-    if missing := [key for key in _ALWAYS if key not in found]:
-        raise DataError(
-            f"{path} lacks {', '.join(missing)}, so it does not describe a whole run. Restore the file, or train again."
-        )
-    return found
+    return Record(name, summary, _points(folder / "metrics.jsonl"), read_text(folder / "run.toml") or "")
 
 
 def _points(path: Path) -> tuple[Point, ...]:
     """One point per round, the last line of a round counting; a torn last line is left out."""
-    lines = (_text(path) or "").splitlines()
+    lines = (read_text(path) or "").splitlines()
     points: dict[int, Point] = {}
     for number, line in enumerate(lines, start=1):
         try:
@@ -159,12 +135,3 @@ def _points(path: Path) -> tuple[Point, ...]:
             raise DataError(f"{path}, line {number}, is not a round. Restore the file, or train again.") from None
         points[round] = Point(round, finite(found.get("epsilon")), finite(found.get("accuracy")))
     return tuple(points[round] for round in sorted(points))
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise refused_by_system(error) from None

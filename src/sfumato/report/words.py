@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from decimal import ROUND_CEILING, Context, Decimal
+from decimal import Context, Decimal
+
+from sfumato.guarantee import rounded_up
 
 MISSING = "–"
 SHARES = ("accuracy", "balanced_accuracy", "macro_f1", "exact_match")
@@ -10,14 +12,12 @@ _SHORT = ("f1", "mse", "mae", "r2")
 
 
 def bound(value: float | None, digits: int = 4) -> str:
-    """An upper bound (epsilon, delta) to so many digits, rounded up.
+    """An upper bound (epsilon, delta) to so many digits, as the guarantee's sentence has it.
 
-    >>> bound(1.98761), bound(2.0), bound(0.0029421, 3), bound(None)
-    ('1.988', '2', '0.00295', '–')
+    >>> bound(1.98761), bound(2.0), bound(1e-05, 3), bound(None)
+    ('1.988', '2', '1e-05', '–')
     """
-    if value is None:
-        return MISSING
-    return _plain(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(Decimal(value)))
+    return MISSING if value is None else rounded_up(value, digits)
 
 
 def number(value: float | None, digits: int = 4) -> str:

@@ -25,6 +25,11 @@ def write_report(folders: Sequence[Path], out: Path) -> Path:
     return out
 
 
+def write_page(folder: Path) -> Path:
+    """Write a finished run's page into its folder."""
+    return write_report([folder], folder / "report.html")
+
+
 def write_pictures(folders: Sequence[Path], out: Path) -> list[Path]:
     """Write the same curves as PNG files into the folder `out`; gives back the files. Empty curves have none."""
     runs = read_runs(folders)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -13,9 +14,9 @@ from torch import nn
 
 from sfumato.engine.checkpoint import make_folder, write_atomically
 from sfumato.errors import BadValue, DataError
-from sfumato.report.read import read_summary
 from sfumato.run.prepare import model_of
 from sfumato.run.request import Request
+from sfumato.run.schema import read_summary
 
 
 @dataclass(frozen=True)
@@ -129,15 +130,28 @@ def write_diagnostics(folder: Path, facts: dict[str, Any]) -> None:
         file.write(json.dumps(facts) + "\n")
 
 
-def load(folder: str | Path) -> nn.Module:
-    """The model of a run, as an ordinary module; `module.guarantee` is what was proven, `module.run` is run.json."""
+def load(folder: str | Path, module: nn.Module | None = None) -> nn.Module:
+    """The model of a run, as an ordinary module; `module.guarantee` is what was proven, `module.run` is run.json.
+
+    A run from Python does not know how its module was made, so it needs one like it: a copy gets the run's parameters.
+    """
     folder = Path(folder)
     summary = read_summary(folder)
-    module = model_of(Request.from_toml(folder / "run.toml"), tuple(summary["input_shape"]), summary["outputs"])
+    request = Request.from_toml(folder / "run.toml")
+    if module is None and not request.model.name:
+        raise BadValue(
+            f"{folder}: its {summary['model']} was made in Python, and cannot be made again from here. Give one like it: "
+            f"load({str(folder)!r}, module)."
+        )
+    found = (
+        copy.deepcopy(module)
+        if module is not None
+        else model_of(request.model, tuple(summary["input_shape"]), summary["outputs"])
+    )
     try:
-        module.load_state_dict(load_file(folder / "params.safetensors"))
+        found.load_state_dict(load_file(folder / "params.safetensors"))
     except Exception as error:
         raise DataError(f"{folder}/params.safetensors does not fit the model of the run: {error}") from error
-    module.guarantee = summary["guarantee"]
-    module.run = summary  # type: ignore[assignment]
-    return module.eval()
+    found.guarantee = summary["guarantee"]
+    found.run = summary  # type: ignore[assignment]
+    return found.eval()

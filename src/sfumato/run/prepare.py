@@ -12,10 +12,10 @@ from typing import Any
 from torch import nn
 
 from sfumato import recipes
-from sfumato.calibration import calibrate
+from sfumato.calibration import calibrate, with_noise
 from sfumato.data.load import NAMES, build_population
 from sfumato.data.load import load as load_data
-from sfumato.data.population import Population, PublicData
+from sfumato.data.population import Population, PublicData, Records, require_public
 from sfumato.errors import BadValue, DataError, SfumatoError, nearest
 from sfumato.guarantee import check_delta
 from sfumato.imports import import_path, is_import_path
@@ -25,7 +25,8 @@ from sfumato.models import build as build_model
 from sfumato.objective import Objective, classification, multi_label, next_character, regression
 from sfumato.pieces.sampler import FixedSize
 from sfumato.round import Round
-from sfumato.run.request import DataRequest, Request
+from sfumato.run.read_round import read_round
+from sfumato.run.request import DataRequest, ModelRequest, Request
 
 
 @dataclass(frozen=True)
@@ -43,21 +44,26 @@ class Prepared:
     counts: Mapping[str, int]  # what the folder of a named data set held; nothing of a user's own data is counted
 
 
-def prepare(request: Request) -> Prepared:
-    """Load the data, build the model, and find the noise; refuses before anything is spent."""
+def prepare(request: Request, noise_multiplier: float | None = None) -> Prepared:
+    """Load the data, build the model, and find the noise; refuses before anything is spent.
+
+    `noise_multiplier` is what was found before: a run that goes on keeps its noise, however many rounds it gets.
+    """
+    request.require_named("simulate(round, population, module, objective, ...).")
     check_delta(request.chosen_delta)
     population, test, outputs, counts = _data(request)
     objective = _objective(request.data.task, outputs)
-    shape = _input_shape(population, test)
-    module = model_of(request, shape, outputs)
-    return Prepared(request, population, test, module, objective, _round(request), shape, outputs, counts)
+    shape = tuple(example(population, test).x.shape[1:])
+    module = model_of(request.model, shape, outputs)
+    round = _round(request, noise_multiplier)
+    return Prepared(request, population, test, module, objective, round, shape, outputs, counts)
 
 
-def model_of(request: Request, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
+def model_of(request: ModelRequest, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
     """The model before training; its weights come from a public seed."""
-    key = Key.from_seed(request.model.seed).child("model")
-    with _naming(f"the model {request.model.name!r}"):
-        return build_model(request.model.name, input_shape, outputs, key)
+    key = Key.from_seed(request.seed).child("model")
+    with _naming(f"the model {request.name!r}"):
+        return build_model(request.name, input_shape, outputs, key)
 
 
 @contextmanager
@@ -71,23 +77,25 @@ def _naming(what: str) -> Iterator[None]:
         raise BadValue(f"{what} failed: {type(error).__name__}: {error}. Mend the function, and try again.") from error
 
 
-def _round(request: Request) -> Round:
+def _round(request: Request, noise_multiplier: float | None) -> Round:
     clients = request.data.clients
     options = _typed(request)
-    round = recipes.build(request.recipe, clients, options)
+    round = recipes.build(request.recipe, clients, options) if request.pieces is None else read_round(request.pieces)
     _check_records(request.data, round)
     if request.unproven and not round.unproven:
         round = replace(round, unproven=True)
     if request.epsilon is not None and round.nonprivate:
         raise BadValue(
-            f"the recipe {request.recipe!r} hides nothing, so no epsilon can be asked of it. Leave --epsilon "
-            "out (--set epsilon=none takes it out of a config), or use dp-fedavg."
+            f"{request.recipe or 'this round'} hides nothing, so no epsilon can be asked of it. Leave --epsilon out (--set "
+            "epsilon=none takes it out of a config), or use dp-fedavg."
         )
-    if request.epsilon is not None and "noise_multiplier" not in options:
-        round = calibrate(
-            round, epsilon=request.epsilon, delta=request.chosen_delta, rounds=request.rounds, population=clients
-        )
-    return round
+    if request.epsilon is None or request.pieces is not None or "noise_multiplier" in options:
+        return round
+    if noise_multiplier is not None:
+        return with_noise(round, noise_multiplier)
+    return calibrate(
+        round, epsilon=request.epsilon, delta=request.chosen_delta, rounds=request.rounds, population=clients
+    )
 
 
 def _check_records(data: DataRequest, built: Round) -> None:
@@ -105,7 +113,11 @@ def _check_records(data: DataRequest, built: Round) -> None:
 
 def _typed(request: Request) -> dict[str, Any]:
     """The recipe's options; a file may hold anything, so their types are checked."""
-    known = recipes.find(request.recipe).options
+    if request.pieces is not None and request.options:
+        raise BadValue(
+            f"options.{next(iter(request.options))}: the round stands there whole, and takes no option of a recipe."
+        )
+    known = {} if request.pieces is not None else recipes.find(request.recipe).options
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
     for name, value in request.options.items():
         wanted = known[name].annotation if name in known else type(value)
@@ -124,6 +136,9 @@ def _data(request: Request) -> tuple[Population, PublicData | None, int, Mapping
             population, test = _imported_data(data)
     else:
         population, test = Population.from_folder(data.name), None
+    if data.test is not None:
+        with _naming(f"the test data {data.test!r}"):
+            test = _imported_test(data.test)
     if population.size < data.clients:
         raise BadValue(
             f"clients={data.clients}, but {data.name!r} has {population.size}. Declare at most what is there."
@@ -164,6 +179,12 @@ def _imported_data(data: DataRequest) -> tuple[Population, PublicData | None]:
     return Population.from_import(data.name, data.clients), test
 
 
+def _imported_test(path: str) -> PublicData:
+    """The public data that `module:name` names or returns."""
+    found = import_path(path)
+    return require_public(found() if callable(found) and not isinstance(found, PublicData) else found, path)
+
+
 def _objective(task: str, outputs: int) -> Objective:
     known = {"classification": classification, "multi-label": multi_label, "next-character": next_character}
     if task == "regression":
@@ -173,11 +194,12 @@ def _objective(task: str, outputs: int) -> Objective:
     return known[task](outputs)
 
 
-def _input_shape(population: Population, test: PublicData | None) -> tuple[int, ...]:
+def example(population: Population, test: PublicData | None) -> Records:
+    """Some records, for their shapes."""
     if test is not None:
-        return tuple(test.records.x.shape[1:])
+        return test.records
     for client in range(min(population.size, 1000)):
         records = population.client(client).train
         if records.count:
-            return tuple(records.x.shape[1:])
+            return records
     raise DataError(f"none of the first clients of {population.name!r} has a record. Give clients with data.")

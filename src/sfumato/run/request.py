@@ -17,52 +17,88 @@ from sfumato.errors import BadValue, DataError, nearest
 SCHEMA = 1
 
 
+def _asked(default: Any, words: str, flag: str = "", shares_out: bool = False) -> Any:
+    """A key of run.toml: its help, and the option of `sfumato train` that sets it, if that has another name.
+
+    With `shares_out` it shares out a pool of records, so it means nothing for data that come with their clients.
+    """
+    return field(default=default, metadata={"help": words, "flag": flag, "shares_out": shares_out})
+
+
 @dataclass(frozen=True)
 class DataRequest:
     """Which data, shared out to how many clients. `clients` is declared and public; it is never counted from data."""
 
-    name: str = "digits"
-    folder: str = ""
-    clients: int = 200
-    records_per_client: int = 7
-    split: str = "iid"
-    split_seed: int = 0
-    test_fraction: float = 0.0
-    task: str = "classification"
-    outputs: int = 0
+    name: str = _asked(
+        "digits",
+        "digits, mnist, fashion-mnist, emnist-letters, cifar10, cifar100, svhn, svhn-extra, shakespeare, a folder of client "
+        "files, or module:function.",
+        flag="data",
+    )
+    folder: str = _asked("", "Where the data sets lie; else SFUMATO_DATA, else the cache.", flag="data_dir")
+    clients: int = _asked(200, "How many clients there are: declared and public.")
+    records_per_client: int = _asked(
+        7, "Records each client gets (natural: at most); 0 shares out all.", shares_out=True
+    )
+    split: str = _asked(
+        "iid",
+        "iid, shards:N, dirichlet:ALPHA, dirichlet-classes:ALPHA, or natural (Shakespeare's roles).",
+        shares_out=True,
+    )
+    split_seed: int = _asked(0, "Public seed of the split.", shares_out=True)
+    test_fraction: float = _asked(0.0, "Part of each client's records kept to test its own model.", shares_out=True)
+    task: str = _asked("classification", "classification, multi-label, next-character or regression.")
+    outputs: int = _asked(0, "Outputs of the model, for your own data.")
+    test: str | None = _asked(
+        None, "Public test data for your own data: module:name that gives PublicData.", "test_data"
+    )
 
 
 @dataclass(frozen=True)
 class ModelRequest:
     """Which model; its initial weights come from a public seed."""
 
-    name: str = "logistic"
-    seed: int = 0
+    name: str = _asked(
+        "logistic",
+        "logistic, mlp, cnn-mnist, cnn-emnist, cnn-cifar, resnet-18, char-lstm, char-lstm:UNITS or module:function.",
+        flag="model",
+    )
+    seed: int = _asked(0, "Public seed of the initial weights.", flag="model_seed")
 
 
 @dataclass(frozen=True)
 class Request:
-    """A whole run. None and empty mean: left to the default, or not asked for."""
+    """A whole run. None and empty mean: left to the default, or not asked for.
+
+    A run from Python has `pieces` in place of a recipe, its Round as Python writes it; `unnamed` is what run.toml cannot hold.
+    """
 
     recipe: str = "dp-fedavg"
-    rounds: int = 30
-    epsilon: float | None = None
-    delta: float | None = None
-    seed: int | None = None
-    evaluate_every: int = 1
-    unproven: bool = False
-    diagnostics: bool = False
-    device: str = "cpu"
-    ledger: str = ""
-    force_ledger: bool = False
+    pieces: str | None = None
+    unnamed: str | None = None
+    rounds: int = _asked(30, "Rounds to train.")
+    epsilon: float | None = _asked(None, "Budget: finds the noise before training, and stops before passing it.")
+    delta: float | None = _asked(
+        None, "Else one over the number of clients (of records, where those are hidden) to the 1.1."
+    )
+    seed: int | None = _asked(None, "For simulations: anybody who knows it can undo the noise.")
+    evaluate_every: int = _asked(1, "Rounds between evaluations on public test data.")
+    device: str = _asked("cpu", "cpu, or cuda where there is one (not tested here).")
+    ledger: str = _asked("", "A ledger shared by all runs on this population; its budget stops them.")
+    force_ledger: bool = _asked(False, "Let the shared ledger take a seeded, unproven or non-private run.")
+    diagnostics: bool = _asked(
+        False, "Write norms, cohort sizes and personal accuracy to a folder of their own: NOT private."
+    )
+    unproven: bool = _asked(False, "Train what cannot be proven; no epsilon is printed.")
     data: DataRequest = field(default_factory=DataRequest)
     model: ModelRequest = field(default_factory=ModelRequest)
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("rounds", "evaluate_every"):
-            if getattr(self, name) < 1:
-                raise BadValue(f"{name}={getattr(self, name)}: at least 1.")
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise BadValue(f"{name}={value}: at least 1, as a whole number.")
         if self.data.clients < 1:
             raise BadValue(f"clients={self.data.clients}: at least 1.")
         if self.epsilon is not None and not self.epsilon > 0:
@@ -88,10 +124,30 @@ class Request:
     @property
     def units(self) -> int:
         """How many clients are declared; how many records, if those are hidden."""
+        if self.pieces is not None:
+            return self.data.clients
         records = self.options.get("records", recipes.default(self.recipe, "records")) or 1
         if not isinstance(records, int) or records < 1:
             raise BadValue(f"records={records!r}: how many records a client has at least, a whole number, e.g. 100.")
         return self.data.clients * records
+
+    def require_named(self, instead: str) -> None:
+        """Refuse a run from Python that run.toml does not hold whole; `instead` says what to do in Python."""
+        if self.unnamed is not None:
+            raise BadValue(
+                f"this run was begun in Python, and its {self.unnamed} cannot be named in run.toml. Go on there: {instead}"
+            )
+
+    @property
+    def description(self) -> str:
+        """What the run's name depends on, besides what it computes with: a run that goes on for longer keeps its name.
+
+        Rounds, budget, delta and the ledger are no part of it, nor what is only shown. The noise is: it is in the Round.
+        """
+        if self.pieces is not None:
+            return ""
+        same = Request(recipe=self.recipe, unproven=self.unproven, data=replace(self.data, test=None), model=self.model)
+        return replace(same, options=self.options).to_toml()
 
     def to_toml(self, resolved: Mapping[str, Any] | None = None) -> str:
         """The text of run.toml."""
@@ -107,13 +163,8 @@ class Request:
 
     @staticmethod
     def from_toml(path: Path) -> Request:
-        """The request in a run.toml; what stands under [resolved] is computed again."""
-        try:
-            found = tomllib.loads(path.read_text())
-        except OSError as error:
-            raise DataError(f"{path} cannot be read: {error.strerror}. Give the run.toml that a run wrote.") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise BadValue(f"{path} is not TOML: {error}.") from None
+        """The request in a run.toml; what stands under [resolved] was computed from it."""
+        found = _tables(path)
         if found.pop("schema", SCHEMA) != SCHEMA:
             raise BadValue(f"{path} was written by another version of Sfumato. Its schema is not {SCHEMA}.")
         found.pop("resolved", None)
@@ -146,6 +197,21 @@ class Request:
         if table == "":
             return cast(Request, changed)
         return replace(self, **{table: changed})
+
+
+def resolved(path: Path) -> Mapping[str, Any]:
+    """What stands under [resolved] in a run.toml; nothing, where the run did not get so far."""
+    found = _tables(path).get("resolved", {})
+    return found if isinstance(found, dict) else {}
+
+
+def _tables(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}. Give the run.toml that a run wrote.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadValue(f"{path} is not TOML: {error}.") from None
 
 
 def parse_setting(words: str) -> tuple[str, Any]:

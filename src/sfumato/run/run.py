@@ -1,60 +1,82 @@
-"""From a request to a run in its folder: what the command line does, for Python too."""
+"""One kind of run, from the command line and from Python: its loop, and the folder that it leaves."""
 
 from __future__ import annotations
 
+import copy
 import json
 import math
-import platform
-from collections.abc import Iterator
-from dataclasses import asdict
-from importlib.metadata import version
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import save
 from torch import nn
 
 from sfumato.account import accountant
 from sfumato.account.event import NonPrivate, Unit
 from sfumato.calibration import noise_and_clip
+from sfumato.derive import Derivation
 from sfumato.engine.checkpoint import Checkpoint, write_atomically
+from sfumato.engine.plan import Plan
 from sfumato.engine.simulate import simulate
 from sfumato.engine.simulation import Progress, Simulation
-from sfumato.errors import BudgetExceeded
-from sfumato.guarantee import Guarantee
+from sfumato.errors import BadValue, BudgetExceeded
+from sfumato.guarantee import Guarantee, check_delta
+from sfumato.ledger.ledger import Ledger
 from sfumato.objective import evaluate
-from sfumato.report.read import SCHEMA
-from sfumato.run.folder import Line, locked_folder, read_lines, write_diagnostics
+from sfumato.run.folder import Line, Lock, locked_folder, read_lines, write_diagnostics
 from sfumato.run.personal_scores import PersonalScores
 from sfumato.run.prepare import Prepared
-from sfumato.version import __version__
+from sfumato.run.summary import resolved, summary
 
 
 class Run:
-    """A run in its folder. Iterating trains, and yields one line per round; every file is whole at any moment."""
+    """A run that is ready to start. Iterating trains, and yields what is known after each round.
 
-    def __init__(self, prepared: Prepared, folder: Path, *, resume: bool = False) -> None:
-        request = prepared.request
+    With a folder, each round's line is on disk before it is shown, and the end writes parameters, run.json and the page;
+    every file is whole at any moment. Without one, nothing is written.
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        folder: Path | None,
+        *,
+        resume: bool = False,
+        plan: Plan | None = None,
+        page: Callable[[Path], object] | None = None,
+    ) -> None:
         self.prepared, self.folder = prepared, folder
-        self.delta = request.chosen_delta
+        self.lines: list[Line] = []
         self.seconds = 0.0  # of this process: how long each round took tells of its cohort, and is not written down
-        self._lock = locked_folder(folder, resume)
+        self._plan, self._page, self._lock = plan, page, None if folder is None else locked_folder(folder, resume)
         try:
-            if not resume:  # before all else, so that a run can be resumed wherever it is killed
-                write_atomically(folder / "run.toml", request.to_toml())
-            self.simulation = self._simulation(resume)
-            if self.simulation.start.round < request.rounds:  # what an earlier end wrote is about to be untrue
-                (folder / "run.json").unlink(missing_ok=True)
-            self.lines = read_lines(folder, self.simulation.start.round) if resume else []
-            self._epsilons = self._epsilon_table()
-            self._scores = PersonalScores(prepared.population, prepared.objective)
-            write_atomically(folder / "run.toml", request.to_toml(self.resolved()))
+            if folder is None:
+                self.simulation = self._simulation(resume)
+            else:
+                self._begin(folder, resume)
         except BaseException as error:
-            if not resume and isinstance(error, Exception):  # refused; after Ctrl-C it stays, and can be resumed
-                self._lock.forget_run()
+            if not resume and isinstance(error, Exception) and self._lock is not None:
+                self._lock.forget_run()  # refused; after Ctrl-C it stays, and can be resumed
             self.close()
             raise
+
+    def _begin(self, folder: Path, resume: bool) -> None:
+        request = self.prepared.request
+        check_delta(self.delta)
+        if not resume:  # before all else, so that a run can be resumed wherever it is killed
+            noise, _ = noise_and_clip(self.prepared.round)
+            write_atomically(folder / "run.toml", request.to_toml({"noise_multiplier": noise}))
+        self.simulation = self._simulation(resume)
+        done = self.simulation.start.round
+        if done > request.rounds:
+            raise BadValue(f"rounds={request.rounds}: {folder} has {done} rounds behind it. Ask for more than these.")
+        if done < request.rounds:  # what an earlier end wrote is about to be untrue
+            (folder / "run.json").unlink(missing_ok=True)
+        self.lines = read_lines(folder, done) if resume else []
+        self._epsilons = self._epsilon_table()
+        self._scores = PersonalScores(self.prepared.population, self.prepared.objective)
+        write_atomically(folder / "run.toml", request.to_toml(resolved(self.prepared, self.simulation)))
 
     def _simulation(self, resume: bool) -> Simulation:
         prepared, request = self.prepared, self.prepared.request
@@ -68,33 +90,43 @@ class Run:
             folder=self.folder,
             resume=resume,
             budget=None if request.epsilon is None else (request.epsilon, self.delta),
+            plan=self._plan,
             device=request.device,
             diagnostics=request.diagnostics,
-            description=request.to_toml(),
+            description=request.description,
             shared_ledger=request.ledger or None,
             force_ledger=request.force_ledger,
         )
 
-    def resolved(self) -> dict[str, Any]:
-        """What was computed from the request."""
-        derivation, proof = self.simulation.derivation, self.simulation.derivation.primary
-        noise_multiplier, clip = noise_and_clip(self.prepared.round)
-        return {
-            "population": derivation.population,
-            "dimension": derivation.dimension,
-            "delta": self.delta,
-            "noise_multiplier": noise_multiplier,
-            "clip": clip,
-            "stddev": proof.stddev,
-            "sensitivity": proof.sensitivity,
-            "divisor": self.prepared.round.aggregate.divisor,
-            "relation": str(proof.relation),
-            "engine": f"{self.simulation.start.plan}",
-        }
+    @property
+    def delta(self) -> float:
+        """Where epsilon is read."""
+        return self.prepared.request.chosen_delta
+
+    @property
+    def ledger(self) -> Ledger:
+        """The run's own ledger."""
+        return self.simulation.ledger
+
+    @property
+    def derivation(self) -> Derivation:
+        """What is proven for one round."""
+        return self.simulation.derivation
+
+    @property
+    def start(self) -> Checkpoint:
+        """Where the run begins, or goes on."""
+        return self.simulation.start
+
+    def guarantee(
+        self, delta: float | None = None, unit: Unit | None = None, server: bool = False, client: int | None = None
+    ) -> Guarantee:
+        """What was spent, as a sentence; on one client, if it is named; at the run's delta, if no other is given."""
+        return self.simulation.guarantee(self.delta if delta is None else delta, unit, server, client)
 
     def _epsilon_table(self) -> dict[int, float | None]:
         """Epsilon after each round, if every round goes as planned; in one pass."""
-        proof = self.simulation.derivation.primary
+        proof = self.derivation.primary
         rounds = self.prepared.request.rounds
         if isinstance(proof.world, NonPrivate):
             return {}
@@ -105,53 +137,47 @@ class Run:
 
     def epsilon(self, progress: Progress) -> float | None:
         """What the ledger says; the table serves while every round was reserved once."""
-        if isinstance(self.simulation.derivation.primary.world, NonPrivate):
+        if isinstance(self.derivation.primary.world, NonPrivate):
             return None
-        if self.simulation.ledger.count == progress.round and progress.round in self._epsilons:
+        if self.ledger.count == progress.round and progress.round in self._epsilons:
             return self._epsilons[progress.round]
         return progress.epsilon(self.delta)
 
-    def __iter__(self) -> Iterator[Line]:
+    def __iter__(self) -> Iterator[Progress]:
         try:
-            yield from self._train()
+            yield from self.simulation if self.folder is None else self._train(self.folder)
         finally:
-            self._lock.release()
+            _release(self._lock)
 
-    def _train(self) -> Iterator[Line]:
-        stopped = None
-        start = self.simulation.start
+    def _train(self, folder: Path) -> Iterator[Progress]:
+        start, rounds = self.start, self.prepared.request.rounds
         if start.round > (self.lines[-1].round if self.lines else 0):  # killed after the checkpoint, before the line
-            now = Progress(
-                start.round,
-                self.prepared.request.rounds,
-                self.simulation.reported(start),
-                0.0,
-                self.simulation.derivation,
-                self.simulation,
-            )
-            yield self._line(now)
+            shown = self.simulation.reported(start)
+            now = Progress(start.round, rounds, shown, 0.0, self.derivation, self.simulation, None, start.memory)
+            self._write(now, folder)
+            yield now
         try:
             for progress in self.simulation:
-                yield self._line(progress)
+                self._write(progress, folder)
+                yield progress
         except BudgetExceeded as error:
-            stopped = error
-        self.finish(str(stopped) if stopped else "")
-        if stopped:
-            raise stopped
+            self.finish(str(error))
+            raise
+        self.finish()
 
-    def _line(self, progress: Progress) -> Line:
+    def _write(self, progress: Progress, folder: Path) -> None:
+        """A line of metrics.jsonl; of the diagnostics too, if they were asked for."""
         request = self.prepared.request
         due = progress.round % request.evaluate_every == 0 or progress.round == request.rounds
-        metrics = self._measured(progress.module) if due else {}
+        metrics = self._measured(progress.module) if due and self.prepared.test is not None else {}
         epsilon = self.epsilon(progress) if due else None
         line = Line(progress.round, epsilon, metrics.get(self.prepared.objective.primary), metrics)
         self.seconds += progress.seconds
         self.lines.append(line)
-        line.append(self.folder)
+        line.append(folder)
         if progress.diagnostics is not None:
             personal = self._personal(progress) if due else {}
-            write_diagnostics(self.folder, {"round": progress.round, **progress.diagnostics, **personal})
-        return line
+            write_diagnostics(folder, {"round": progress.round, **progress.diagnostics, **personal})
 
     def _measured(self, module: nn.Module) -> dict[str, float | None]:
         """Metrics on the public test data; None where a number is not finite, which JSON cannot say."""
@@ -165,70 +191,30 @@ class Run:
         scores = self._scores(progress)
         return {"personal": scores.summary()} if scores.values else {}
 
-    def guarantee(self, unit: Unit | None = None, server: bool = False, client: int | None = None) -> Guarantee:
-        """What was spent, as a sentence; on one client, if it is named."""
-        return self.simulation.guarantee(self.delta, unit, server, client)
-
     def finish(self, stopped: str = "") -> None:
-        """Write the parameters and run.json."""
+        """Write parameters, run.json and the page of what has been trained so far; `stopped` says why there is no more."""
+        if self.folder is None:
+            raise BadValue("this run has no folder, so there is nothing to write. Give simulate a folder.")
         last = Checkpoint.read(self.folder)
         assert last is not None, "a run in a folder has a checkpoint"
-        module = self.prepared.module
+        module = copy.deepcopy(self.prepared.module)
         self.simulation.job.slots.layout.write(self.simulation.reported(last), module)
         state = {name: value.detach().clone().contiguous() for name, value in module.state_dict().items()}
         write_atomically(self.folder / "params.safetensors", save(state))
         evaluated = bool(self.lines) and bool(self.lines[-1].metrics)
         metrics = self.lines[-1].metrics if evaluated else self._measured(module)
-        summary = self.summary(last.round, stopped, metrics)
-        write_atomically(self.folder / "run.json", json.dumps(summary, indent=2) + "\n")
+        found = summary(self.prepared, self.simulation, last.round, stopped, metrics, self.seconds)
+        write_atomically(self.folder / "run.json", json.dumps(found, indent=2) + "\n")
+        if self._page is not None:
+            self._page(self.folder)
 
     def close(self) -> None:
         """Let go of the ledgers and of the folder; what they hold is on disk."""
         if hasattr(self, "simulation"):
             self.simulation.spending.close()
-        self._lock.release()
+        _release(self._lock)
 
-    def summary(self, rounds: int, stopped: str, metrics: dict[str, float | None]) -> dict[str, Any]:
-        """run.json."""
-        request, proof = self.prepared.request, self.simulation.derivation.primary
-        noise_multiplier, clip = noise_and_clip(self.prepared.round)
-        world, server = self.guarantee(), self.guarantee(server=True)
-        return {
-            "schema": SCHEMA,
-            "recipe": request.recipe,
-            "data": self.prepared.population.name,
-            "counts": dict(self.prepared.counts),
-            "model": request.model.name,
-            "input_shape": list(self.prepared.input_shape),
-            "outputs": self.prepared.outputs,
-            "population": self.prepared.population.size,
-            "rounds": rounds,
-            "epsilon": world.epsilon,
-            "epsilon_server": server.epsilon,
-            "delta": self.delta,
-            "accountant": world.accountant,
-            "unit": str(proof.unit),
-            "relation": str(proof.relation),
-            "noise_multiplier": noise_multiplier,
-            "stddev": proof.stddev,
-            "sensitivity": proof.sensitivity,
-            "clip": clip,
-            "accuracy": metrics.get(self.prepared.objective.primary),
-            "metrics": metrics,
-            "guarantee": str(world),
-            "guarantee_server": str(server),
-            "guarantees": {str(unit): str(self.guarantee(unit)) for unit in Unit},
-            "unproven": self.simulation.unproven(self.delta),
-            "stopped": stopped,
-            "derivation": [asdict(step) for step in proof.steps],
-            "seconds": self.seconds,
-            "seed": request.seed,
-            "engine": asdict(self.simulation.start.plan),
-            "versions": {
-                "sfumato": __version__,
-                "torch": torch.__version__,
-                "dp-accounting": version("dp-accounting"),
-                "python": platform.python_version(),
-            },
-            "threads": torch.get_num_threads(),
-        }
+
+def _release(lock: Lock | None) -> None:
+    if lock is not None:
+        lock.release()

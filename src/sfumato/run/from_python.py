@@ -1,0 +1,53 @@
+"""From objects to everything that a run needs: what run.toml can name of them is named there, and the rest is said."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from torch import nn
+
+from sfumato.data.population import Population, PublicData, require_population, require_public
+from sfumato.imports import is_import_path
+from sfumato.objective import Objective
+from sfumato.round import Round
+from sfumato.run.prepare import Prepared, example, model_of
+from sfumato.run.read_round import round_text
+from sfumato.run.request import DataRequest, ModelRequest, Request
+
+
+def gathered(
+    request: Request,
+    round: Round,
+    population: Population,
+    module: nn.Module | str,
+    objective: Objective,
+    test: PublicData | None,
+) -> Prepared:
+    """The objects, and the request that describes them."""
+    population = require_population(population, "simulate")
+    test = None if test is None else require_public(test, "simulate(test=...)")
+    records = example(population, test)
+    shape, outputs = tuple(records.x.shape[1:]), objective.outputs or math.prod(records.y.shape[1:])
+    named = ModelRequest(name=module if isinstance(module, str) else "")
+    model = model_of(named, shape, outputs) if isinstance(module, str) else module
+    said = round_text(round)
+    reachable = {
+        "round": said is not None,
+        "population": bool(population.source),
+        "module": isinstance(module, str),
+        "objective": bool(objective.task),
+        "test data": test is None or is_import_path(test.name),
+    }
+    *others, last = [part for part, known in reachable.items() if not known] or [""]
+    unnamed = f"{', '.join(others)} and {last}" if others else last
+    data = DataRequest(
+        name=population.source or population.name,
+        clients=population.size,
+        records_per_client=0,
+        task=objective.task,
+        outputs=outputs,
+        test=None if test is None else test.name,
+    )
+    request = replace(request, recipe="", pieces=said or "", unnamed=unnamed or None, data=data, model=named)
+    return Prepared(request, population, test, model, objective, round, shape, outputs, {})

@@ -1,0 +1,98 @@
+"""What a run says of itself: run.json at its end, and [resolved] in its run.toml from the start."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import asdict
+from importlib.metadata import version
+from typing import Any
+
+import torch
+
+from sfumato.account.event import Unit
+from sfumato.calibration import noise_and_clip
+from sfumato.engine.simulation import Simulation
+from sfumato.run.prepare import Prepared
+from sfumato.run.schema import SCHEMA
+from sfumato.version import __version__
+
+
+def resolved(prepared: Prepared, simulation: Simulation) -> dict[str, Any]:
+    """What was computed from the request."""
+    derivation, proof = simulation.derivation, simulation.derivation.primary
+    noise_multiplier, clip = noise_and_clip(prepared.round)
+    return {
+        "population": derivation.population,
+        "dimension": derivation.dimension,
+        "delta": prepared.request.chosen_delta,
+        "noise_multiplier": noise_multiplier,
+        "clip": clip,
+        "stddev": proof.stddev,
+        "sensitivity": proof.sensitivity,
+        "divisor": prepared.round.aggregate.divisor,
+        "relation": str(proof.relation),
+        "engine": f"{simulation.start.plan}",
+    }
+
+
+def summary(
+    prepared: Prepared,
+    simulation: Simulation,
+    rounds: int,
+    stopped: str,
+    metrics: dict[str, float | None],
+    seconds: float,
+) -> dict[str, Any]:
+    """run.json after so many rounds."""
+    request, proof, delta = prepared.request, simulation.derivation.primary, prepared.request.chosen_delta
+    noise_multiplier, clip = noise_and_clip(prepared.round)
+    guarantees = {
+        unit: {view: simulation.guarantee(delta, unit, view == "server") for view in ("world", "server")}
+        for unit in Unit
+    }
+    world, server = guarantees[proof.unit]["world"], guarantees[proof.unit]["server"]
+    return {
+        "schema": SCHEMA,
+        "recipe": request.recipe if request.pieces is None else None,
+        "unnamed": request.unnamed,
+        "data": prepared.population.name,
+        "counts": dict(prepared.counts),
+        "model": request.model.name or type(prepared.module).__name__,
+        "input_shape": list(prepared.input_shape),
+        "outputs": prepared.outputs,
+        "population": prepared.population.size,
+        "rounds": rounds,
+        "epsilon": world.epsilon,
+        "epsilon_server": server.epsilon,
+        "delta": delta,
+        "accountant": world.accountant,
+        "unit": str(proof.unit),
+        "relation": str(proof.relation),
+        "noise_multiplier": noise_multiplier,
+        "stddev": proof.stddev,
+        "sensitivity": proof.sensitivity,
+        "clip": clip,
+        "accuracy": metrics.get(prepared.objective.primary),
+        "primary": prepared.objective.primary,
+        "metrics": metrics,
+        "guarantee": str(world),
+        "guarantee_server": str(server),
+        "assumptions": list(world.assumptions),
+        "guarantees": {
+            str(unit): {view: found.to_json() for view, found in views.items()} for unit, views in guarantees.items()
+        },
+        "nonprivate": prepared.round.nonprivate,
+        "unproven": simulation.unproven(delta),
+        "stopped": stopped,
+        "derivation": [asdict(step) for step in proof.steps],
+        "seconds": seconds,
+        "seed": request.seed,
+        "engine": asdict(simulation.start.plan),
+        "versions": {
+            "sfumato": __version__,
+            "torch": torch.__version__,
+            "dp-accounting": version("dp-accounting"),
+            "python": platform.python_version(),
+        },
+        "threads": torch.get_num_threads(),
+    }

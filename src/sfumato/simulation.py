@@ -1,0 +1,71 @@
+"""A run from Python: what the command line leaves in a folder, this leaves there too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import nn
+
+from sfumato.data.population import Population, PublicData
+from sfumato.engine.plan import Plan
+from sfumato.errors import BadValue
+from sfumato.guarantee import check_delta
+from sfumato.objective import Objective
+from sfumato.report import write_page
+from sfumato.round import Round
+from sfumato.run.from_python import gathered
+from sfumato.run.request import Request
+from sfumato.run.run import Run
+
+
+def simulate(
+    round: Round,
+    population: Population,
+    module: nn.Module | str,
+    objective: Objective,
+    *,
+    rounds: int,
+    seed: int | None = None,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    test: PublicData | None = None,
+    evaluate_every: int = 1,
+    budget: tuple[float, float] | None = None,
+    delta: float | None = None,
+    plan: Plan | None = None,
+    device: str = "cpu",
+    diagnostics: bool = False,
+    shared_ledger: str | Path | None = None,
+    force_ledger: bool = False,
+) -> Run:
+    """Check everything, then give back the run: `for progress in simulate(...)`.
+
+    The randomness comes from a fresh secret of the system, kept in `folder` if there is one; `seed` replaces it, for
+    simulations only. `budget` is (epsilon, delta): the run stops before the round that would pass it. `shared_ledger` adds
+    the run to those before it on the same population; it takes seeded and non-private runs only if forced.
+
+    A folder gets what `sfumato train` leaves in one: run.toml, metrics.jsonl, params.safetensors, run.json and report.html.
+    Epsilon is written there at `delta`, by default the budget's, else one over the population to the 1.1; metrics are those
+    of `test`. A loop that breaks off leaves a run to `resume`, or to end with `run.finish()`. `module` may be a name that
+    `--model` takes. Without a folder nothing is written.
+    """
+    if budget is not None:
+        check_delta(budget[1])
+        if delta not in (None, budget[1]):
+            raise BadValue(
+                f"delta={delta}, but the budget is at delta {budget[1]}. Leave delta out, or give one of them."
+            )
+    request = Request(
+        rounds=rounds,
+        epsilon=None if budget is None else budget[0],
+        delta=delta if budget is None else budget[1],
+        seed=seed,
+        evaluate_every=evaluate_every,
+        unproven=bool(round.unproven),
+        diagnostics=diagnostics,
+        device=device,
+        ledger="" if shared_ledger is None else str(shared_ledger),
+        force_ledger=force_ledger,
+    )
+    prepared = gathered(request, round, population, module, objective, test)
+    return Run(prepared, None if folder is None else Path(folder), resume=resume, plan=plan, page=write_page)
