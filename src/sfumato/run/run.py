@@ -7,7 +7,6 @@ import math
 import platform
 from collections.abc import Iterator
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -227,7 +226,6 @@ class Run:
             "versions": {
                 "sfumato": __version__,
                 "torch": torch.__version__,
-                "dp-accounting": version("dp-accounting"),
                 "python": platform.python_version(),
             },
             "threads": torch.get_num_threads(),
