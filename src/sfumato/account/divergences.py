@@ -25,7 +25,7 @@ def rdp_gaussian(ratio: Real, orders: Array) -> Array:
     >>> rdp_gaussian(2.0, np.array([8.0])).tolist()
     [1.0]
     """
-    return np.asarray(orders, float) / (2 * ratio**2)
+    return np.asarray(orders, float) / 2 / ratio / ratio
 
 
 def rdp_laplace(ratio: Real, orders: Array) -> Array:

@@ -8,6 +8,7 @@ A third party makes an event accountable with
 
 from __future__ import annotations
 
+import math
 from functools import singledispatch
 
 from scipy.special import bdtrc
@@ -23,13 +24,15 @@ from sfumato.account.event import (
     Relation,
     Repeated,
 )
-from sfumato.account.noises import GaussianNoise, LaplaceNoise, Noise
+from sfumato.account.noises import ROUNDING, GaussianNoise, LaplaceNoise, Noise
 from sfumato.account.pairs import EitherWay, Mixed, Pair, Plain, PoissonReplaced, Sampled
 from sfumato.errors import CannotAccount
 
+_DOWN = 1 - 4 * ROUNDING
+
 
 def merged_gaussian(event: Event) -> float | None:
-    """The ratio of the one Gaussian that equals a composition of Gaussians, if that is what `event` is.
+    """The ratio of the one Gaussian that equals a composition of Gaussians, rounded down, if that is what `event` is.
 
     Adaptive composition of Gaussians is exactly a Gaussian of ratio (sum of 1/ratio^2)^(-1/2) (Dong, Roth, Su).
 
@@ -41,11 +44,11 @@ def merged_gaussian(event: Event) -> float | None:
             return ratio
         case Repeated(event=inner, times=times):
             ratio_once = merged_gaussian(inner)
-            return None if ratio_once is None else ratio_once / times**0.5
+            return None if ratio_once is None else ratio_once / times**0.5 * _DOWN
         case Composed(events=events) if events:
             ratios = [merged_gaussian(part) for part in events]
             known = [ratio for ratio in ratios if ratio is not None]
-            return sum(ratio**-2 for ratio in known) ** -0.5 if len(known) == len(ratios) else None
+            return _DOWN / math.hypot(*(1 / ratio for ratio in known)) if len(known) == len(ratios) else None
         case PoissonSampled(rate=1.0, event=inner) | FixedSizeSampled(rate=1.0, event=inner):
             return merged_gaussian(inner)
     return None
