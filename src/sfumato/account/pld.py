@@ -24,8 +24,8 @@ import numpy as np
 
 from sfumato.account.checks import check_delta, check_epsilon, check_rate
 from sfumato.account.convert import epsilon_from_rdp, log_delta_from_rdp
-from sfumato.account.event import Composed, Event, GaussianEvent, LaplaceEvent, Real, Repeated, compose
-from sfumato.account.inside import check_one_relation, costs_nothing, is_non_private
+from sfumato.account.event import Event, GaussianEvent, LaplaceEvent, Real, Repeated, compose
+from sfumato.account.inside import check_one_relation, costs_nothing, is_non_private, walk
 from sfumato.account.loss_grid import Loss
 from sfumato.account.loss_tree import FINE, ROUGH, View, directions, leaves, one_way, steps
 from sfumato.account.noises import Array
@@ -202,11 +202,9 @@ def _excess(loss: Loss, tilt: float) -> float:
 
 def check_noise(event: Event) -> None:
     """Noise this small proves an epsilon in the billions, and a grid over such losses fits no memory."""
-    if isinstance(event, GaussianEvent | LaplaceEvent) and event.ratio < _LEAST_NOISE:
-        raise CannotAccount(
-            f"noise of {event.ratio:g} times the sensitivity is too small to account for. Use at least {_LEAST_NOISE:g}."
-        )
-    inner = event.events if isinstance(event, Composed) else (getattr(event, "event", None),)
-    for part in inner:
-        if isinstance(part, Event):
-            check_noise(part)
+    for part in walk(event):
+        if isinstance(part, GaussianEvent | LaplaceEvent) and part.ratio < _LEAST_NOISE:
+            raise CannotAccount(
+                f"noise of {part.ratio:g} times the sensitivity is too small to account for. "
+                f"Use at least {_LEAST_NOISE:g}."
+            )
