@@ -150,8 +150,9 @@ def _power(law: Grid, lattice: float, count: int, rare: float) -> tuple[int, Arr
     if size > _LARGEST:
         return None
     inverse = inverted(total, 0.0, first, size)
-    inverse.law[-1] += inverse.together  # wherever rounding took mass from, it comes back at the largest loss
-    return first, inverse.law * math.exp(cumulant) * (1 + 8 * ROUNDING), math.exp(wanted) + total.infinite
+    mass = inverse.law()
+    mass[-1] += inverse.together()  # wherever rounding took mass from, it comes back at the largest loss
+    return first, mass * math.exp(cumulant) * (1 + 8 * ROUNDING), math.exp(wanted) + total.infinite
 
 
 def _coarser(first: int, mass: Array, infinite: float, lattice: float) -> Grid:

@@ -235,25 +235,38 @@ def connected(found: Cells, which: slice, low: Array, high: Array) -> tuple[Arra
         return log_p + np.log1p(-share), log_p + np.log(share)
 
 
-class Inverse(NamedTuple):
-    """A law on neighbouring grid points, how far each entry can be too low, and how far all of them together can be."""
+@dataclass(frozen=True, eq=False)
+class Inverse:
+    """The tilted law of a loss modulo `size`, from the grid point `first` on, and how far rounding can have lowered it."""
 
-    law: Array
-    each: float
-    together: float
+    value: Complex
+    error: Array
+    first: int
+    size: int
+
+    def law(self) -> Array:
+        """The law, up to rounding."""
+        return np.asarray(np.maximum(np.roll(irfft(self.value, self.size), -(self.first % self.size)), 0.0))
+
+    def each(self) -> float:
+        """How far one entry can be too low: by the mean error of the transform at most."""
+        return (2 * float(self.error.sum()) + self._own() * float(np.abs(self.value).sum())) / self.size
+
+    def together(self) -> float:
+        """How far all entries together can be too low: sqrt(size) times their root mean square (Cauchy and Schwarz).
+
+        That of the law is that of the transform over sqrt(size) (Parseval).
+        """
+        size = float((np.abs(self.value) ** 2).sum())
+        return math.sqrt(2 * float((self.error**2).sum())) + self._own() * math.sqrt(2 * size)
+
+    def _own(self) -> float:
+        return 16 * math.log2(self.size) * ROUNDING
 
 
 def inverted(loss: Loss, tilt: float, first: int, size: int) -> Inverse:
-    """The tilted law modulo `size`, from the grid point `first` on.
-
-    An entry is off by the mean error of the transform at most. All together are off by sqrt(size) times their root mean
-    square at most (Cauchy and Schwarz), which is that of the transform's errors over sqrt(size) (Parseval).
-    """
-    value, error = loss.transform(tilt, size)
-    own = 16 * math.log2(size) * ROUNDING
-    each = (2 * float(error.sum()) + own * float(np.abs(value).sum())) / size
-    together = math.sqrt(2 * float(error @ error)) + own * math.sqrt(2 * float((np.abs(value) ** 2).sum()))
-    return Inverse(np.maximum(np.roll(irfft(value, size), -(first % size)), 0.0), each, together)
+    """The tilted law of a loss on `size` grid points from `first` on."""
+    return Inverse(*loss.transform(tilt, size), first, size)
 
 
 def _log_sum(values: Array) -> Array:

@@ -43,7 +43,7 @@ class Tail:
         first = math.floor(low / step)
         size = next_fast_len(max(min(math.ceil(high / step) - first + 1, 2 * LARGEST_WINDOW), 64), real=True)
         inverse = inverted(loss, tilt, first, size)
-        law = inverse.law + inverse.each
+        law = inverse.law() + inverse.each()
         self.step, self.centre, self.infinite = step, centre, loss.infinite
         self.losses = (first + np.arange(size)) * step
         offset = self.losses - centre
