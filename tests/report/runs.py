@@ -89,7 +89,7 @@ def summary(**changes: Any) -> dict[str, Any]:
         "seconds": 12.44,
         "seed": 918273,
         "engine": {"path": "stacked", "block": 50, "workers": 1},
-        "versions": {"sfumato": "0.1.0", "torch": "2.13.0", "dp-accounting": "0.6.0", "python": "3.11.9"},
+        "versions": {"sfumato": "0.1.0", "torch": "2.13.0", "python": "3.11.9"},
         "threads": 2,
         **changes,
     }

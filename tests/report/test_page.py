@@ -70,7 +70,7 @@ def test_a_proven_run_says_what_it_guarantees_and_why(tmp_path: Path) -> None:
         "0.02",
         "pld",
         "add/remove",
-        "dp-accounting 0.6.0",
+        "torch 2.13.0",
     ):
         assert value in found.text
     assert "No proven guarantee against everyone" not in found.text

@@ -56,7 +56,7 @@ def describe(event: Event) -> str:
             return f"{within}, {times:,} times" if not isinstance(inner, Mixture) else f"{times:,} times ({within})"
         case Composed(events=events):
             return "; then ".join(describe(part) for part in events) or "nothing that touches private data"
-    return type(event).__name__
+    return event.words()
 
 
 def _clients(who: tuple[int, ...]) -> str:

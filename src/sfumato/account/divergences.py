@@ -25,7 +25,7 @@ def rdp_gaussian(ratio: Real, orders: Array) -> Array:
     >>> rdp_gaussian(2.0, np.array([8.0])).tolist()
     [1.0]
     """
-    return np.asarray(orders, float) / (2 * ratio**2)
+    return np.asarray(orders, float) / 2 / ratio / ratio
 
 
 def rdp_laplace(ratio: Real, orders: Array) -> Array:
@@ -124,12 +124,51 @@ def rdp_fixed_size_gaussian(rate: Real, ratio: Real, orders: Array) -> Array:
     orders = np.asarray(orders, float)
     top = int(min(256, math.ceil(orders.max()), max(4, 40_000 * ratio)))
     whole = np.arange(2.0, max(top, 2) + 1)
-    cumulants = np.concatenate([[0.0, 0.0], _wang(rate, 1 / ratio, whole)])
-    low = np.minimum(np.floor(orders), top).astype(int)
-    high = np.minimum(np.ceil(orders), top).astype(int)
+    return _chord(orders, _wang(rate, 1 / ratio, whole))
+
+
+def rdp_poisson(rate: Real, inner: Callable[[Array], Array], orders: Array, symmetric: bool) -> Array:
+    """A Poisson sample of anything with the divergence `inner`, under add/remove (Zhu and Wang 2019, Theorem 5).
+
+    The binomial sum with e^{(j-1) inner(j)}, exact in one direction; the terms from the third on count three times unless
+    the noise is `symmetric`, when the other direction is no larger. Between whole orders the chord; above 256 infinite.
+    """
+
+    def terms(count: Array) -> Array:
+        grown = np.where(count < 2, 0.0, (count - 1) * inner(np.maximum(count, 2.0)))
+        return grown if symmetric else grown + np.where(count < 3, 0.0, math.log(3))
+
+    return _chord(orders, np.array([_binomial_sum(int(order), rate, terms) for order in _whole(orders)]))
+
+
+def rdp_fixed_size(rate: Real, inner: Callable[[Array], Array], orders: Array) -> Array:
+    """A cohort of fixed size of anything with the divergence `inner`, under replace (Wang, Balle, Kasiviswanathan 2019, Thm 9)."""
+
+    whole = _whole(orders)
+    count = np.arange(float(whole.max()) + 1)
+    grown = (count - 1) * inner(np.maximum(count, 2.0))
+    term = np.where(count < 2, -np.inf, math.log(2) + grown)
+    term[0], term[2] = 0.0, min(float(term[2]), math.log(4) + _log_expm1(float(grown[2])))
+    return _chord(orders, _log_sum(_log_binomial(whole[:, None], count) + count * math.log(rate) + term))
+
+
+def _whole(orders: Array) -> Array:
+    """The whole orders from 2 that the given ones need, up to 256."""
+    return np.arange(2.0, max(2, min(256, math.ceil(np.max(orders)))) + 1)
+
+
+def _chord(orders: Array, cumulants: Array) -> Array:
+    """Divergences from (order - 1) times them at the orders 2, 3, ...: between two the chord, above the last infinite."""
+    orders, known = np.asarray(orders, float), np.concatenate([[0.0, 0.0], cumulants])
+    top = len(known) - 1
+    low, high = (np.minimum(side(orders), top).astype(int) for side in (np.floor, np.ceil))
     part = orders - np.floor(orders)
-    chord = (1 - part) * cumulants[low] + part * cumulants[high]
+    chord = (1 - part) * known[low] + part * known[high]
     return np.where(orders > top, np.inf, chord / (orders - 1))
+
+
+def _log_expm1(value: Real) -> float:
+    return value + math.log(-math.expm1(-value)) if value > 0 else -math.inf
 
 
 def _wang(rate: float, shift: float, whole: Array) -> Array:

@@ -8,6 +8,7 @@ A third party makes an event accountable with
 
 from __future__ import annotations
 
+import math
 from functools import singledispatch
 
 from scipy.special import bdtrc
@@ -23,57 +24,83 @@ from sfumato.account.event import (
     Relation,
     Repeated,
 )
-from sfumato.account.noises import GaussianNoise, LaplaceNoise, Noise
-from sfumato.account.pairs import EitherWay, Mixed, Pair, Plain, PoissonReplaced, Sampled
+from sfumato.account.noises import ROUNDING, GaussianNoise, LaplaceNoise, Noise
+from sfumato.account.pairs import EitherWay, Mixed, Pair, Plain, PoissonReplaced, Sampled, SampledPair
 from sfumato.errors import CannotAccount
 
+_DOWN = 1 - 4 * ROUNDING
 
+
+@singledispatch
 def merged_gaussian(event: Event) -> float | None:
-    """The ratio of the one Gaussian that equals a composition of Gaussians, if that is what `event` is.
+    """The ratio of the one Gaussian that equals a composition of Gaussians, rounded down, if that is what `event` is.
 
-    Adaptive composition of Gaussians is exactly a Gaussian of ratio (sum of 1/ratio^2)^(-1/2) (Dong, Roth, Su).
+    Adaptive composition of Gaussians is exactly a Gaussian of ratio (sum of 1/ratio^2)^(-1/2) (Dong, Roth, Su). An event that is
+    exactly Gaussian registers its ratio here, and needs no other registration.
 
     >>> round(merged_gaussian(Repeated(GaussianEvent(2.0), 4)), 12)
     1.0
     """
-    match event:
-        case GaussianEvent(ratio=ratio):
-            return ratio
-        case Repeated(event=inner, times=times):
-            ratio_once = merged_gaussian(inner)
-            return None if ratio_once is None else ratio_once / times**0.5
-        case Composed(events=events) if events:
-            ratios = [merged_gaussian(part) for part in events]
-            known = [ratio for ratio in ratios if ratio is not None]
-            return sum(ratio**-2 for ratio in known) ** -0.5 if len(known) == len(ratios) else None
-        case PoissonSampled(rate=1.0, event=inner) | FixedSizeSampled(rate=1.0, event=inner):
-            return merged_gaussian(inner)
     return None
 
 
-def noise_of(event: Event) -> Noise:
-    """The noise inside a sampled event."""
+@merged_gaussian.register
+def _(event: GaussianEvent) -> float | None:
+    return event.ratio
+
+
+@merged_gaussian.register
+def _(event: Repeated) -> float | None:
+    ratio = merged_gaussian(event.event)
+    return None if ratio is None else ratio / event.times**0.5 * _DOWN
+
+
+@merged_gaussian.register
+def _(event: Composed) -> float | None:
+    ratios = [merged_gaussian(part) for part in event.events]
+    known = [ratio for ratio in ratios if ratio is not None]
+    return _DOWN / math.hypot(*(1 / ratio for ratio in known)) if known and len(known) == len(ratios) else None
+
+
+@merged_gaussian.register(PoissonSampled)
+@merged_gaussian.register(FixedSizeSampled)
+def _(event: PoissonSampled | FixedSizeSampled) -> float | None:
+    return merged_gaussian(event.event) if event.rate == 1.0 else None
+
+
+def noise_of(event: Event) -> Noise | None:
+    """The noise inside a sampled event, if that is all there is."""
     ratio = merged_gaussian(event)
     if ratio is not None:
         return GaussianNoise(1 / ratio)
-    if isinstance(event, LaplaceEvent):
-        return LaplaceNoise(1 / event.ratio)
-    raise CannotAccount(
-        f"sampling around {type(event).__name__} has no proof here. Sample a Gaussian or a Laplace event and repeat that."
-    )
+    return LaplaceNoise(1 / event.ratio) if isinstance(event, LaplaceEvent) else None
+
+
+def _sampled(event: Event, rate: float) -> Pair:
+    """((1-rate) Q + rate P, Q), where (P, Q) dominates `event`.
+
+    This dominates a Poisson sample for any pair of the two neighbours that differ by one unit (Zhu, Dong, Wang 2022,
+    Theorem 11). An event that is made of others is not asked for its pair, since it has none of its own.
+    """
+    noise = noise_of(event)
+    if noise is not None:
+        return Sampled(noise, rate) if rate < 1 else Plain(noise)
+    if event.parts():
+        raise CannotAccount(
+            f"sampling around {type(event).__name__} has no proof here. Sample a single release and repeat that."
+        )
+    return SampledPair(pair_of(event), rate) if rate < 1 else pair_of(event)
 
 
 @singledispatch
 def pair_of(event: Event) -> Pair:
     """The dominating pair of an event that is not made of other events' repetition, composition or participation."""
+    ratio = merged_gaussian(event)
+    if ratio is not None:
+        return Plain(GaussianNoise(1 / ratio))
     raise CannotAccount(
         f"no dominating pair is known for {type(event).__name__}. Register one with sfumato.account.dominating.pair_of."
     )
-
-
-@pair_of.register
-def _(event: GaussianEvent) -> Pair:
-    return Plain(GaussianNoise(1 / event.ratio))
 
 
 @pair_of.register
@@ -83,9 +110,9 @@ def _(event: LaplaceEvent) -> Pair:
 
 @pair_of.register
 def _(event: PoissonSampled) -> Pair:
-    noise = noise_of(event.event)
     if event.relation is Relation.ADD_REMOVE:
-        return Sampled(noise, event.rate) if event.rate < 1 else Plain(noise)
+        return _sampled(event.event, event.rate)
+    noise = noise_of(event.event)
     if event.relation is Relation.REPLACE and isinstance(noise, GaussianNoise):
         return PoissonReplaced(noise, event.rate) if event.rate < 1 else Plain(noise)
     raise _no_proof(event, event.relation)
@@ -93,11 +120,14 @@ def _(event: PoissonSampled) -> Pair:
 
 @pair_of.register
 def _(event: FixedSizeSampled) -> Pair:
-    noise = noise_of(event.event)
     if event.relation is Relation.REPLACE:
-        return EitherWay(Sampled(noise, event.rate)) if event.rate < 1 else Plain(noise)
-    if event.relation is Relation.ADD_REMOVE and isinstance(noise, GaussianNoise):
-        return Sampled(noise, event.rate) if event.rate < 1 else Plain(noise)
+        pair = _sampled(event.event, event.rate)
+        if event.rate == 1.0:
+            return pair
+        if noise_of(event.event) is not None or pair_of(event.event).symmetric:
+            return EitherWay(pair)
+    if event.relation is Relation.ADD_REMOVE and isinstance(noise_of(event.event), GaussianNoise):
+        return _sampled(event.event, event.rate)
     raise _no_proof(event, event.relation)
 
 

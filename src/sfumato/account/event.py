@@ -5,13 +5,15 @@ Every number is relative to the sensitivity under the stated relation: `Gaussian
 distance; nothing else may. Sampling wraps an event, `Repeated` holds the only count, `Composed` puts different ones in a row.
 
 Events are frozen, hashable and round-trip through JSON. A third party adds one by subclassing `Event`, decorating it
-with `@register`, and teaching an accountant about it.
+with `@register`, and teaching an accountant about it (`merged_gaussian`, `pair_of`, `rdp_of`). What it is made of is read from
+its fields; it may say its own `words` and what it is `under_replace`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -48,6 +50,28 @@ class Event:
         """A plain dictionary with the event's name under `type`."""
         fields = {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
         return {"type": type(self).__name__, **fields}
+
+    def parts(self) -> tuple[Event, ...]:
+        """The events directly inside this one, wherever in its fields they are; a leaf has none."""
+        return tuple(_events(getattr(self, f.name) for f in dataclasses.fields(self)))  # type: ignore[arg-type]
+
+    def words(self) -> str:
+        """What happened, as the end of a sentence."""
+        return type(self).__name__
+
+    def under_replace(self) -> Event:
+        """The same step for a unit whose data are swapped; refused unless the event says what that is."""
+        raise CannotAccount(
+            f"{type(self).__name__} has no known cost under replace, so it cannot be added to such events."
+        )
+
+
+def _events(values: Iterable[Any]) -> Iterator[Event]:
+    for value in values:
+        if isinstance(value, Event):
+            yield value
+        elif isinstance(value, tuple):
+            yield from _events(value)
 
 
 _REGISTRY: dict[str, type[Event]] = {}
@@ -274,11 +298,7 @@ def why_not_private(event: Event) -> str | None:
     """
     if isinstance(event, NonPrivate):
         return event.reason
-    if isinstance(event, ByClient):
-        inner: tuple[Event | None, ...] = (event.default, *(own for _, own in event.groups))
-    else:
-        inner = event.events if isinstance(event, Composed) else (getattr(event, "event", None),)
-    return next((why for part in inner if part is not None and (why := why_not_private(part)) is not None), None)
+    return next((why for part in event.parts() if (why := why_not_private(part)) is not None), None)
 
 
 def under_replace(event: Event) -> Event:
@@ -304,6 +324,4 @@ def under_replace(event: Event) -> Event:
         return ByClient(under_replace(event.default), tuple((who, under_replace(own)) for who, own in event.groups))
     if isinstance(event, Nothing | NonPrivate):
         return event
-    raise CannotAccount(
-        f"{type(event).__name__} has no known cost under replace, so it cannot be added to such events."
-    )
+    return event.under_replace()

@@ -4,37 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sfumato.account.event import (
-    ByClient,
-    CappedPoissonSampled,
-    Composed,
-    Event,
-    FixedSizeSampled,
-    Mixture,
-    NonPrivate,
-    Nothing,
-    PoissonSampled,
-    Relation,
-    Repeated,
-)
+from sfumato.account.event import Composed, Event, NonPrivate, Nothing, Relation
 from sfumato.errors import CannotAccount
-
-Sampled = PoissonSampled | FixedSizeSampled | CappedPoissonSampled
 
 
 def parts(event: Event) -> tuple[Event, ...]:
     """The events directly inside this one; a leaf has none.
 
+    >>> from sfumato.account.event import Repeated
     >>> parts(Repeated(Nothing(), 3))
     (Nothing(),)
     """
-    if isinstance(event, Composed):
-        return event.events
-    if isinstance(event, ByClient):
-        return (event.default, *(own for _, own in event.groups))
-    if isinstance(event, Repeated | Mixture | Sampled):
-        return (event.event,)
-    return ()
+    return event.parts()
 
 
 def walk(event: Event) -> Iterator[Event]:
@@ -58,7 +39,8 @@ def is_non_private(event: Event) -> bool:
 
 def relations(event: Event) -> set[Relation]:
     """The relations that the samplers inside speak of; unsampled noise fits every relation."""
-    return {part.relation for part in walk(event) if isinstance(part, Sampled)}
+    said = (getattr(part, "relation", None) for part in walk(event))
+    return {relation for relation in said if isinstance(relation, Relation)}
 
 
 def check_one_relation(event: Event) -> None:

@@ -20,10 +20,10 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.fft import rfft
+from scipy.fft import irfft, rfft
 
 from sfumato.account.noises import ROUNDING, Array
-from sfumato.account.pairs import Pair
+from sfumato.account.pairs import Cells, Pair
 
 Complex = NDArray[np.complex128]
 
@@ -90,9 +90,10 @@ class Grid:
         exponent = self.log_mass + tilt * self.losses
         weight = np.exp(exponent - _log_sum(exponent))
         law = np.bincount(self.index % size, weights=weight, minlength=size)
+        still, law[0] = float(law[0]), 0.0  # a loss of 0 is the same at every frequency, and often nearly everything
         # each output of an FFT is a sum in which every term passes log2(size) rounded butterflies
-        error = ROUNDING * (8 * math.log2(size) + 16)
-        return rfft(law), np.full(size // 2 + 1, error)
+        error = ROUNDING * ((8 * math.log2(size) + 16) * float(law.sum()) + 8)
+        return still + rfft(law), np.full(size // 2 + 1, error)
 
 
 @dataclass(frozen=True)
@@ -207,23 +208,65 @@ def grid(pair: Pair, step: float, spacing: float, largest: float = math.inf) -> 
     """
     losses = pair.losses(spacing)
     losses = losses[(losses <= largest) & (losses >= (-largest if pair.symmetric else -np.inf))]
-    index = np.unique(np.sign(losses) * np.ceil(np.abs(losses) / step)) if step else np.zeros(0)
+    index = np.unique(np.append(np.sign(losses) * np.ceil(np.abs(losses) / step), 0.0)) if step else np.zeros(0)
     cuts = index * step if step else np.unique(losses)
-    log_p, _, ratio, error, ratio_error = pair.cells(cuts)
-    log_p = log_p + error  # from above
-    low, high = cuts[:-1], cuts[1:]
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        fall = np.clip(low - ratio[1:-1], low - high, 0.0)
-        share = -np.expm1(fall) / -np.expm1(low - high)
-        doubt = 2 * ratio_error[1:-1] + 8 * ROUNDING * (np.abs(low) + np.abs(high))
-        share = np.clip(share + doubt / -np.expm1(low - high), 0.0, 1.0)
-        mass = np.append(log_p[1:-1] + np.log1p(-share), -np.inf)
-        mass[1:] = np.logaddexp(mass[1:], log_p[1:-1] + np.log(share))
+    found = pair.cells(cuts)
+    log_p, ratio = found.log_p + found.error, found.ratio  # from above
+    low, high = connected(found, slice(1, -1), cuts[:-1], cuts[1:])
+    mass = np.logaddexp(np.append(low, -np.inf), np.append(-np.inf, high))
     mass[0] = np.logaddexp(mass[0], log_p[0])
     kept, cell = mass > -np.inf, (log_p[:-1] > -np.inf) & np.isfinite(ratio[:-1])
     whole = index.astype(np.int64) if step else np.arange(len(cuts))
     infinite = float(np.exp(log_p[-1]))
     return Grid(step, cuts[kept], whole[kept], mass[kept], ratio[:-1][cell], log_p[:-1][cell], infinite)
+
+
+def connected(found: Cells, which: slice, low: Array, high: Array) -> tuple[Array, Array]:
+    """The log-masses that some cells put on the grid points `low` and `high` around them, from above."""
+    log_p, ratio, error, ratio_error = (
+        part[which] for part in (found.log_p, found.ratio, found.error, found.ratio_error)
+    )
+    log_p = log_p + error
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        fall = np.clip(low - ratio, low - high, 0.0)
+        share = -np.expm1(fall) / -np.expm1(low - high)
+        doubt = 2 * ratio_error + 8 * ROUNDING * (np.abs(low) + np.abs(high))
+        share = np.clip(share + doubt / -np.expm1(low - high), 0.0, 1.0)
+        return log_p + np.log1p(-share), log_p + np.log(share)
+
+
+@dataclass(frozen=True, eq=False)
+class Inverse:
+    """The tilted law of a loss modulo `size`, from the grid point `first` on, and how far rounding can have lowered it."""
+
+    value: Complex
+    error: Array
+    first: int
+    size: int
+
+    def law(self) -> Array:
+        """The law, up to rounding."""
+        return np.asarray(np.maximum(np.roll(irfft(self.value, self.size), -(self.first % self.size)), 0.0))
+
+    def each(self) -> float:
+        """How far one entry can be too low: by the mean error of the transform at most."""
+        return (2 * float(self.error.sum()) + self._own() * float(np.abs(self.value).sum())) / self.size
+
+    def together(self) -> float:
+        """How far all entries together can be too low: sqrt(size) times their root mean square (Cauchy and Schwarz).
+
+        That of the law is that of the transform over sqrt(size) (Parseval).
+        """
+        size = float((np.abs(self.value) ** 2).sum())
+        return math.sqrt(2 * float((self.error**2).sum())) + self._own() * math.sqrt(2 * size)
+
+    def _own(self) -> float:
+        return 16 * math.log2(self.size) * ROUNDING
+
+
+def inverted(loss: Loss, tilt: float, first: int, size: int) -> Inverse:
+    """The tilted law of a loss on `size` grid points from `first` on."""
+    return Inverse(*loss.transform(tilt, size), first, size)
 
 
 def _log_sum(values: Array) -> Array:

@@ -11,10 +11,11 @@ import numpy as np
 from sfumato.account.dominating import merged_gaussian, pair_of
 from sfumato.account.event import Composed, Event, GaussianEvent, Mixture, Nothing, Repeated
 from sfumato.account.inside import costs_nothing
+from sfumato.account.loss_blocks import in_blocks
 from sfumato.account.loss_grid import Grid, Loss, Sometimes, Times, Together, grid
 from sfumato.account.pairs import Pair, Reversed
 
-ROUGH = 0.05
+ROUGH, FINE = 0.05, 0.005
 
 
 @dataclass(frozen=True)
@@ -28,26 +29,29 @@ class View:
     backward: bool
     log_rare: float
 
-    def loss(self, step: float = 0.0, spacing: float = ROUGH) -> Loss:
-        """The loss on a grid, or with step 0 on its own cuts, for estimates."""
+    def loss(self, step: float = 0.0, spacing: float = ROUGH, *, blocks: bool = False) -> Loss:
+        """The loss on a grid, or with step 0 on its own cuts, for estimates; many equal steps in blocks if asked for."""
         if math.isinf(self.log_rare):
-            return _loss(self.event, self.backward, None, step, spacing)
+            return _loss(self.event, self.backward, None, step, spacing, blocks)
         rare = 2 * math.floor(min(self.log_rare - math.log(steps(self.event)), -8.0) / 2)  # rounded, to be cached
-        return _loss(self.event, self.backward, rare, step, spacing)
+        return _loss(self.event, self.backward, rare, step, spacing, blocks)
 
 
-def _loss(event: Event, backward: bool, rare: int | None, step: float, spacing: float) -> Loss:
+def _loss(event: Event, backward: bool, rare: int | None, step: float, spacing: float, blocks: bool) -> Loss:
     """The tree of losses of an event: the one place that knows repetition, composition and participation."""
     ratio = merged_gaussian(event)
     if ratio is not None:
         return _leaf(GaussianEvent(ratio), False, rare, step, spacing)
     match event:
         case Repeated(event=inner, times=times):
-            return Times(_loss(inner, backward, rare, step, spacing), times)
+            if blocks and leaves(inner) == [inner] and (many := _many(inner, times, backward, rare, step, spacing)):
+                return many
+            return Times(_loss(inner, backward, rare, step, spacing, blocks), times)
         case Composed(events=events):
-            return Together([_loss(part, backward, rare, step, spacing) for part in events if not costs_nothing(part)])
+            some = [part for part in events if not costs_nothing(part)]
+            return Together([_loss(part, backward, rare, step, spacing, blocks) for part in some])
         case Mixture(probability=probability, event=inner):
-            return Sometimes(probability, _loss(inner, backward, rare, step, spacing))
+            return Sometimes(probability, _loss(inner, backward, rare, step, spacing, blocks))
     return _leaf(event, backward, rare, step, spacing)
 
 
@@ -59,12 +63,22 @@ def one_way(event: Event, backward: bool) -> Pair:
 
 @lru_cache(maxsize=64)
 def _leaf(event: Event, backward: bool, rare: int | None, step: float, spacing: float) -> Grid:
-    pair = one_way(event, backward)
+    return grid(one_way(event, backward), step, spacing, _largest(event, backward, rare))
+
+
+def _many(event: Event, times: int, backward: bool, rare: int | None, step: float, spacing: float) -> Loss | None:
     if rare is None:
-        return grid(pair, step, spacing)
+        return None
+    return in_blocks(one_way(event, backward), times, step, spacing, _largest(event, backward, rare), rare)
+
+
+def _largest(event: Event, backward: bool, rare: int | None) -> float:
+    """The loss that one step exceeds with a chance of e^`rare` at most."""
+    if rare is None:
+        return math.inf
     whole = _leaf(event, backward, None, 0.0, ROUGH)
     seldom = np.cumsum(np.exp(whole.log_mass)[::-1])[::-1] <= math.exp(rare)
-    return grid(pair, step, spacing, float(whole.losses[np.argmax(seldom)]) if seldom[-1] else math.inf)
+    return float(whole.losses[np.argmax(seldom)]) if seldom[-1] else math.inf
 
 
 def leaves(event: Event) -> list[Event]:

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from sfumato.account.noises import Array, GaussianNoise, Noise
+from sfumato.account.noises import ROUNDING, Array, GaussianNoise, Noise
 
 
 class Cells(NamedTuple):
@@ -81,6 +81,54 @@ class Sampled:
         plain = cells(inside, outside, error)
         share = _share(np.log(self.rate) + inside, mixed)
         return Cells(mixed, outside, _sampled(plain.ratio, self.rate), error, share * plain.ratio_error)
+
+
+@dataclass(frozen=True)
+class Atoms:
+    """A loss that takes finitely many values: `chances` are those of P, those of Q follow from the losses.
+
+    Randomised response, a pure-epsilon release and a scalar staircase are such pairs.
+    """
+
+    values: tuple[float, ...]
+    chances: tuple[float, ...]
+    symmetric: bool = False
+
+    def losses(self, spacing: float) -> Array:
+        """The losses worth cutting at: close around each value."""
+        values = np.array(self.values)
+        margin = 1e-6 * float(np.abs(values).max())
+        return np.unique(np.concatenate([values - margin, [0.0], values + margin]))
+
+    def cells(self, cuts: Array) -> Cells:
+        """The masses below, between and above the cuts."""
+        values, chances = np.array(self.values), np.array(self.chances)
+        where = np.searchsorted(cuts, values)
+        p, q = (np.bincount(where, part, len(cuts) + 1) for part in (chances, chances * np.exp(-values)))
+        with np.errstate(divide="ignore"):
+            return cells(np.log(p), np.log(q), np.full(len(p), 8 * ROUNDING))
+
+
+@dataclass(frozen=True)
+class SampledPair:
+    """(1-rate) Q + rate P against Q for any pair (P, Q), as `Sampled` is for noise."""
+
+    pair: Pair
+    rate: float
+    symmetric: bool = False
+
+    def losses(self, spacing: float) -> Array:
+        """The losses worth cutting at."""
+        return _widened(_sampled(self.pair.losses(spacing), self.rate))
+
+    def cells(self, cuts: Array) -> Cells:
+        """The masses below, between and above the cuts."""
+        inside = self.pair.cells(_unsampled(cuts, self.rate))
+        go = np.log(self.rate) + inside.log_p
+        log_p = np.logaddexp(np.log1p(-self.rate) + inside.log_q, go)
+        share = _share(go, log_p)
+        ratio = _sampled(inside.ratio, self.rate)
+        return Cells(log_p, inside.log_q, ratio, inside.error, share * inside.ratio_error)
 
 
 @dataclass(frozen=True)

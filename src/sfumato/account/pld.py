@@ -1,8 +1,9 @@
 """The privacy-loss accountant: proven, tight to a few parts in 10,000, and fast.
 
 The printed epsilon is an upper bound. Four things could spoil it, and each is paid for:
-  grid        connect-the-dots only moves the loss up (`lattice.grid`); the step is chosen so that epsilon rises by less
-              than `precision` of itself, judged by the gap between the cumulants of the grid from above and from below
+  grid        connect-the-dots only moves the loss up (`loss_grid.grid`); the step is chosen so that epsilon rises by less
+              than `precision` of itself, judged by the gap between the cumulants of the grid from above and from below;
+              where no grid is fine enough for a single step, blocks of steps are composed first (`loss_blocks`)
   far tail    what lies above the window has a Chernoff bound, which is added
   wrapping    the transform is circular: what lies below the window re-enters inside it, which can only add to delta
   round-off   each entry of the transform carries a bound on its error; their sum is added to every cell
@@ -23,10 +24,10 @@ import numpy as np
 
 from sfumato.account.checks import check_delta, check_epsilon, check_rate
 from sfumato.account.convert import epsilon_from_rdp, log_delta_from_rdp
-from sfumato.account.event import Composed, Event, GaussianEvent, LaplaceEvent, Real, Repeated, compose
-from sfumato.account.inside import check_one_relation, costs_nothing, is_non_private
+from sfumato.account.event import Event, GaussianEvent, LaplaceEvent, Real, Repeated, compose
+from sfumato.account.inside import check_one_relation, costs_nothing, is_non_private, walk
 from sfumato.account.loss_grid import Loss
-from sfumato.account.loss_tree import ROUGH, View, directions, leaves, one_way, steps
+from sfumato.account.loss_tree import FINE, ROUGH, View, directions, leaves, one_way, steps
 from sfumato.account.noises import Array
 from sfumato.account.single_release import one_step_delta, one_step_epsilon
 from sfumato.account.tail import FAST_WINDOW, LARGEST_WINDOW, Tail, width
@@ -34,6 +35,9 @@ from sfumato.errors import CannotAccount
 
 PRECISION = 1e-4
 _LEAST_NOISE = 1e-5
+_LOOSE = (
+    2e-3  # the share of epsilon from which on the grid is too coarse for one step, and blocks of steps are composed
+)
 _TILTS = 2.0 ** np.arange(-20.0, 41.0, 3.0)
 
 
@@ -109,7 +113,10 @@ def _epsilon(event: Event, backward: bool, delta: Real, precision: float, known:
     if simple <= known:
         return simple
     loss, step = _tuned(view, tilt, simple, precision)
-    return max(0.0, min(simple, Tail(loss, step, tilt, simple).epsilon(delta)))
+    found = max(0.0, min(simple, Tail(loss, step, tilt, simple).epsilon(delta)))
+    if found > known and _excess(loss, tilt) > _LOOSE * found:
+        found = max(0.0, min(found, Tail(view.loss(step, FINE, blocks=True), step, tilt, simple).epsilon(delta)))
+    return found
 
 
 def _delta(event: Event, backward: bool, epsilon: Real, precision: float) -> float:
@@ -128,6 +135,8 @@ def _delta(event: Event, backward: bool, epsilon: Real, precision: float) -> flo
     _, mean, variance = view.loss().moments(tilt)
     spread = max(math.sqrt(variance), 1e-7 * abs(mean))
     loss, step = _tuned(view, max(tilt, 0.5 / spread), max(epsilon, spread), precision)
+    if _excess(loss, max(tilt, 0.5 / spread)) > _LOOSE * max(epsilon, spread):
+        loss = view.loss(step, FINE, blocks=True)
     bound = float(Tail(loss, step, tilt, epsilon).deltas(np.array([float(epsilon)]))[0])
     return min(1.0, math.exp(min(simple, 0.0)) + whole.infinite, bound)
 
@@ -193,11 +202,9 @@ def _excess(loss: Loss, tilt: float) -> float:
 
 def check_noise(event: Event) -> None:
     """Noise this small proves an epsilon in the billions, and a grid over such losses fits no memory."""
-    if isinstance(event, GaussianEvent | LaplaceEvent) and event.ratio < _LEAST_NOISE:
-        raise CannotAccount(
-            f"noise of {event.ratio:g} times the sensitivity is too small to account for. Use at least {_LEAST_NOISE:g}."
-        )
-    inner = event.events if isinstance(event, Composed) else (getattr(event, "event", None),)
-    for part in inner:
-        if isinstance(part, Event):
-            check_noise(part)
+    for part in walk(event):
+        if isinstance(part, GaussianEvent | LaplaceEvent) and part.ratio < _LEAST_NOISE:
+            raise CannotAccount(
+                f"noise of {part.ratio:g} times the sensitivity is too small to account for. "
+                f"Use at least {_LEAST_NOISE:g}."
+            )

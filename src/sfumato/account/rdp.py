@@ -11,16 +11,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, singledispatch
+from functools import lru_cache, partial, singledispatch
 
 import numpy as np
 
 from sfumato.account.checks import check_delta, check_epsilon, check_rate
 from sfumato.account.convert import epsilon_from_rdp, log_delta_from_rdp
 from sfumato.account.divergences import (
+    rdp_fixed_size,
     rdp_fixed_size_gaussian,
     rdp_gaussian,
     rdp_laplace,
+    rdp_poisson,
     rdp_poisson_gaussian,
     rdp_poisson_laplace,
     rdp_poisson_replace_gaussian,
@@ -30,7 +32,6 @@ from sfumato.account.event import (
     Composed,
     Event,
     FixedSizeSampled,
-    GaussianEvent,
     LaplaceEvent,
     Mixture,
     PoissonSampled,
@@ -51,7 +52,7 @@ ORDERS = np.unique(
 class Rdp:
     """Prices an event by its Renyi divergences and the improved conversion (Canonne, Kamath, Steinke 2020).
 
-    >>> from sfumato.account.event import Repeated
+    >>> from sfumato.account.event import GaussianEvent
     >>> round(Rdp().epsilon(Repeated(PoissonSampled(0.05, GaussianEvent(1.0)), 200), 1e-5), 2)
     5.37
     """
@@ -124,14 +125,26 @@ def _leaf(event: Event) -> Array:
 @singledispatch
 def rdp_of(event: Event, orders: Array) -> Array:
     """The Renyi divergence of one event, the larger of both directions, at each order."""
+    ratio = merged_gaussian(event)
+    if ratio is not None:
+        return rdp_gaussian(ratio, orders)
     raise CannotAccount(
         f"no Renyi divergence is known for {type(event).__name__}. Register one with sfumato.account.rdp.rdp_of."
     )
 
 
-@rdp_of.register
-def _(event: GaussianEvent, orders: Array) -> Array:
-    return rdp_gaussian(event.ratio, orders)
+@singledispatch
+def is_symmetric_noise(event: Event) -> bool:
+    """Whether the event adds noise that is centrally symmetric, which makes the sum of a Poisson sample exact.
+
+    The other direction is then no larger (Mironov, Talwar, Zhang 2019, Theorem 5, by the involution x -> v - x).
+    """
+    return merged_gaussian(event) is not None
+
+
+@is_symmetric_noise.register
+def _(event: LaplaceEvent) -> bool:
+    return True
 
 
 @rdp_of.register
@@ -150,6 +163,8 @@ def _(event: PoissonSampled, orders: Array) -> Array:
         return rdp_poisson_laplace(event.rate, event.event.ratio, orders)
     if event.relation is Relation.REPLACE and ratio is not None:
         return rdp_poisson_replace_gaussian(event.rate, ratio, orders)
+    if event.relation is Relation.ADD_REMOVE and not event.event.parts():
+        return rdp_poisson(event.rate, partial(rdp_of, event.event), orders, is_symmetric_noise(event.event))
     raise CannotAccount(
         f"PoissonSampled of {type(event.event).__name__} has no Renyi bound under {event.relation}. Use 'pld'."
     )
@@ -158,8 +173,10 @@ def _(event: PoissonSampled, orders: Array) -> Array:
 @rdp_of.register
 def _(event: FixedSizeSampled, orders: Array) -> Array:
     ratio = merged_gaussian(event.event)
-    if ratio is not None and event.rate == 1.0:
-        return rdp_gaussian(ratio, orders)
+    if event.rate == 1.0:
+        return rdp_of(event.event, orders) if ratio is None else rdp_gaussian(ratio, orders)
+    if ratio is None and event.relation is Relation.REPLACE and not event.event.parts():
+        return np.minimum(rdp_fixed_size(event.rate, partial(rdp_of, event.event), orders), rdp_of(event.event, orders))
     if ratio is not None and event.relation is Relation.REPLACE:
         return np.minimum(rdp_fixed_size_gaussian(event.rate, ratio, orders), rdp_gaussian(ratio, orders))
     if ratio is not None and event.relation is Relation.ADD_REMOVE:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.fft import irfft, next_fast_len
+from scipy.fft import next_fast_len
 
-from sfumato.account.loss_grid import Loss
+from sfumato.account.loss_grid import Loss, inverted
 from sfumato.account.noises import ROUNDING, Array
 
 LARGEST_WINDOW = 1 << 20
@@ -42,9 +42,8 @@ class Tail:
         low, high, away, above = _window(loss, tilt, centre, step)
         first = math.floor(low / step)
         size = next_fast_len(max(min(math.ceil(high / step) - first + 1, 2 * LARGEST_WINDOW), 64), real=True)
-        value, error = loss.transform(tilt, size)
-        round_off = (2 * float(error.sum()) + 16 * math.log2(size) * ROUNDING * float(np.abs(value).sum())) / size
-        law = np.maximum(np.roll(irfft(value, size), -(first % size)), 0.0) + round_off
+        inverse = inverted(loss, tilt, first, size)
+        law = inverse.law() + inverse.each()
         self.step, self.centre, self.infinite = step, centre, loss.infinite
         self.losses = (first + np.arange(size)) * step
         offset = self.losses - centre

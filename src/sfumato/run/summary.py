@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 from dataclasses import asdict
-from importlib.metadata import version
 from typing import Any
 
 import torch
@@ -91,7 +90,6 @@ def summary(
         "versions": {
             "sfumato": __version__,
             "torch": torch.__version__,
-            "dp-accounting": version("dp-accounting"),
             "python": platform.python_version(),
         },
         "threads": torch.get_num_threads(),
