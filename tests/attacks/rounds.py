@@ -1,0 +1,120 @@
+"""Random small rounds of the library's own pieces; many of them are refused, as they should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import torch
+
+from sfumato import (
+    AdaptiveClip,
+    AddNoise,
+    Clip,
+    ClipPerLayer,
+    DpSgd,
+    Everyone,
+    FixedSize,
+    Gaussian,
+    HelperBlend,
+    LaplacianSmoothing,
+    Mean,
+    NoiseShare,
+    Plain,
+    Poisson,
+    PostProcess,
+    RealisedMean,
+    Relation,
+    Round,
+    SecureSum,
+    SharedMask,
+    TopK,
+    Unit,
+    WeightByExamples,
+)  # fmt: skip
+from tests.attacks.search import Shape
+from tests.attacks.semantics import Chosen
+
+
+@dataclass(frozen=True)
+class Case:
+    """A round that is not built yet, and where it runs."""
+
+    build: Callable[[], Round]
+    population: int
+    shape: Shape
+    rounds: int
+
+
+def draw(random: Random) -> Case:
+    """Any round that fits together in form."""
+    population, rounds = random.randint(2, 6), random.choice((1, 1, 2, 3))
+    sample = _sampler(random, population)
+    local: Any = _dp_sgd(random) if random.random() < 0.15 else Chosen()
+    at_client = not isinstance(local, DpSgd) and random.random() < 0.5
+    shape = random.choice((Shape((1,)), Shape((2,)), Shape((2, 1))))
+    if at_client and random.random() < 0.5:
+        shape = Shape(shape.layers, idle=10_000)
+    slots = {
+        "sample": sample,
+        "local": local,
+        "client": () if isinstance(local, DpSgd) else _client(random, shape, at_client, population),
+        "channel": random.choice((Plain(), SecureSum(), SecureSum(random.randint(1, population)))),
+        "aggregate": random.choice((Mean(over=random.choice((1.0, 2.0, 3.5))), RealisedMean(random.choice(_BY)))),
+        "server": _server(random, not at_client and not isinstance(local, DpSgd)),
+        "personal": HelperBlend(0.5) if random.random() < 0.1 else None,
+        "unit": random.choice(list(Unit)),
+    }
+    return Case(lambda: Round(**slots), population, shape, rounds)
+
+
+_BY = ("clients", "clients", "examples")
+_NOISE = (0.6, 1.0, 2.0, 4.0)
+
+
+def _sampler(random: Random, population: int) -> Any:
+    relation = random.choice(list(Relation))
+    return random.choice(
+        (
+            lambda: Poisson(random.choice((0.1, 0.3, 0.5, 0.8, 1.0)), relation),
+            lambda: FixedSize(random.randint(1, population), relation, random.choice((0, 1, 1, 2))),
+            lambda: Everyone(relation),
+        )
+    )()
+
+
+def _dp_sgd(random: Random) -> DpSgd:
+    records = random.randint(1, 6)
+    batch = random.choice(
+        (
+            Poisson(random.choice((0.1, 0.3, 0.5, 1.0)), random.choice((Relation.ADD_REMOVE, Relation.REPLACE))),
+            FixedSize(random.randint(1, records)),
+            Everyone(random.choice((Relation.ADD_REMOVE, Relation.REPLACE))),
+        )
+    )
+    return DpSgd(random.choice((1, 1, 2, 3)), batch, records, random.choice((0.5, 1.0)), random.choice(_NOISE))
+
+
+def _client(random: Random, shape: Shape, noisy: bool, population: int) -> tuple[Any, ...]:
+    """A clip, something before it, something after it, and perhaps noise at the end."""
+    before = (None, None, WeightByExamples(), TopK(0.5), SharedMask(0.5), Clip(2.0))
+    clips = (Clip(1.0), Clip(0.3), ClipPerLayer((1.0,) if len(shape.layers) == 1 else (0.6, 0.8)), _adaptive(random))
+    after = (None, None, None, WeightByExamples(cap=random.choice((1, 50))), TopK(0.5), SharedMask(0.5), Clip(0.7))
+    law = Gaussian(random.choice(_NOISE))
+    noises = (AddNoise(law), NoiseShare(law, random.randint(1, population)), NoiseShare(law, random.randint(1, 2)))
+    chosen = [random.choice(before), random.choice(clips), random.choice(after), random.choice(noises) if noisy else None]
+    return tuple(piece for piece in chosen if piece is not None)
+
+
+def _adaptive(random: Random) -> AdaptiveClip:
+    return AdaptiveClip(0.3, bit_weight=random.choice((0.1, 1.0)))
+
+
+def _server(random: Random, noisy: bool) -> tuple[Any, ...]:
+    free = random.choice(((), (), (LaplacianSmoothing(1.0),), (PostProcess(torch.neg),)))
+    if not noisy:
+        return free
+    before = random.choice(((), (), (LaplacianSmoothing(0.5),)))
+    return (*before, AddNoise(Gaussian(random.choice(_NOISE))), *free)
