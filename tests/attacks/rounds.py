@@ -57,11 +57,12 @@ def draw(random: Random) -> Case:
     shape = random.choice((Shape((1,)), Shape((2,)), Shape((2, 1))))
     if at_client and random.random() < 0.5:
         shape = Shape(shape.layers, idle=10_000)
+    channel = random.choice((Plain(), SecureSum(), SecureSum(random.randint(1, population))))
     slots = {
         "sample": sample,
         "local": local,
-        "client": () if isinstance(local, DpSgd) else _client(random, shape, at_client, population),
-        "channel": random.choice((Plain(), SecureSum(), SecureSum(random.randint(1, population)))),
+        "client": () if isinstance(local, DpSgd) else _client(random, shape, at_client, _honest(sample, channel, population)),
+        "channel": channel,
         "aggregate": random.choice((Mean(over=random.choice((1.0, 2.0, 3.5))), RealisedMean(random.choice(_BY)))),
         "server": _server(random, not at_client and not isinstance(local, DpSgd)),
         "personal": HelperBlend(0.5) if random.random() < 0.1 else None,
@@ -97,13 +98,19 @@ def _dp_sgd(random: Random) -> DpSgd:
     return DpSgd(random.choice((1, 1, 2, 3)), batch, records, random.choice((0.5, 1.0)), random.choice(_NOISE))
 
 
-def _client(random: Random, shape: Shape, noisy: bool, population: int) -> tuple[Any, ...]:
+def _honest(sample: Any, channel: Any, population: int) -> int:
+    """How many shares of the noise are sure to arrive, if clients may drop out and curious ones know their own."""
+    replies = getattr(channel, "smallest", 0) or getattr(sample, "size", population)
+    return max(1, replies - getattr(sample, "curious", 1))
+
+
+def _client(random: Random, shape: Shape, noisy: bool, honest: int) -> tuple[Any, ...]:
     """A clip, something before it, something after it, and perhaps noise at the end."""
     before = (None, None, WeightByExamples(), TopK(0.5), SharedMask(0.5), Clip(2.0))
     clips = (Clip(1.0), Clip(0.3), ClipPerLayer((1.0,) if len(shape.layers) == 1 else (0.6, 0.8)), _adaptive(random))
     after = (None, None, None, WeightByExamples(cap=random.choice((1, 50))), TopK(0.5), SharedMask(0.5), Clip(0.7))
     law = Gaussian(random.choice(_NOISE))
-    noises = (AddNoise(law), NoiseShare(law, random.randint(1, population)), NoiseShare(law, random.randint(1, 2)))
+    noises = (AddNoise(law), NoiseShare(law, honest), NoiseShare(law, honest), NoiseShare(law, honest + 1))
     chosen = [random.choice(before), random.choice(clips), random.choice(after), random.choice(noises) if noisy else None]
     return tuple(piece for piece in chosen if piece is not None)
 

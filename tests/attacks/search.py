@@ -133,7 +133,7 @@ def neighbours(
     if isinstance(round.local, DpSgd):
         if unit is Unit.CLIENT:
             raise Unmodelled("clients whose rows are noisy before they are clipped")
-        pairs = list(_of_records(round.local, shape, relation))
+        pairs = list(of_records(round.local, shape, relation))
     else:
         pairs = list(_of_rows(round, run, shape, unit, relation))
     size = run.sample.size if isinstance(run.sample, FixedSize) else population
@@ -190,7 +190,7 @@ def _raw_rows(round: Round, shape: Shape) -> Iterator[Message]:
     yield _zero(shape)
 
 
-def _of_records(local: DpSgd, shape: Shape, relation: Relation) -> Iterator[tuple[Victim, Victim, Message]]:
+def of_records(local: DpSgd, shape: Shape, relation: Relation) -> Iterator[tuple[Victim, Victim, Message]]:
     """DpSgd, as the sum of its steps' clipped sums: one record's gradient is huge; the other records' are zero or opposite.
 
     The learning rate, the divisor and the noise-free part are known, so they are taken off.

@@ -2,7 +2,7 @@
 
 Nothing here reads a claim. The one number that comes from the derivation is the standard deviation, since the engine draws
 that very one; `test_semantics.py` holds all of this against the engine. A piece of one's own is made known by registering
-it with `cohorts` or `sent`.
+it with `cohorts`, `sent` or `divisor`.
 """
 
 from __future__ import annotations
@@ -177,6 +177,22 @@ def _(piece: SharedMask, message: Message) -> Message:
     return replace(message, values=short, layers=None, idle=kept - len(short))
 
 
+@singledispatch
+def divisor(aggregate: Any) -> float | None:
+    """What the sum of the messages is divided by; None for the weight of those who replied."""
+    raise Unmodelled(f"how {aggregate} adds")
+
+
+@divisor.register
+def _(aggregate: Mean) -> float | None:
+    return aggregate.over
+
+
+@divisor.register
+def _(aggregate: RealisedMean) -> float | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Semantics:
     """A round as it runs: from rows to messages, and from the messages of a cohort to what is seen."""
@@ -197,9 +213,6 @@ class Semantics:
         """What runs; `stddev` is that of the first noise, as the derivation states it and the engine draws it."""
         before, message = _client_noise(round, stddev)
         smoothing, server = _server_noise(round, stddev, message)
-        over = round.aggregate.over if isinstance(round.aggregate, Mean) else None
-        if over is None and not isinstance(round.aggregate, RealisedMean):
-            raise Unmodelled(f"how {round.aggregate} adds")
         if not isinstance(round.channel, Plain | SecureSum):
             raise Unmodelled(f"what {round.channel} shows")
         sums = isinstance(round.channel, SecureSum)
@@ -210,7 +223,7 @@ class Semantics:
             message,
             sums,
             round.channel.smallest if shared and isinstance(round.channel, SecureSum) else 0,
-            over,
+            divisor(round.aggregate),
             getattr(round.aggregate, "by", "") == "examples",
             smoothing,
             server,
