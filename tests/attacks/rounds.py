@@ -61,7 +61,9 @@ def draw(random: Random) -> Case:
     slots = {
         "sample": sample,
         "local": local,
-        "client": () if isinstance(local, DpSgd) else _client(random, shape, at_client, _honest(sample, channel, population)),
+        "client": ()
+        if isinstance(local, DpSgd)
+        else _client(random, shape, at_client, _honest(sample, channel, population)),
         "channel": channel,
         "aggregate": random.choice((Mean(over=random.choice((1.0, 2.0, 3.5))), RealisedMean(random.choice(_BY)))),
         "server": _server(random, not at_client and not isinstance(local, DpSgd)),
@@ -111,7 +113,12 @@ def _client(random: Random, shape: Shape, noisy: bool, honest: int) -> tuple[Any
     after = (None, None, None, WeightByExamples(cap=random.choice((1, 50))), TopK(0.5), SharedMask(0.5), Clip(0.7))
     law = Gaussian(random.choice(_NOISE))
     noises = (AddNoise(law), NoiseShare(law, honest), NoiseShare(law, honest), NoiseShare(law, honest + 1))
-    chosen = [random.choice(before), random.choice(clips), random.choice(after), random.choice(noises) if noisy else None]
+    chosen = [
+        random.choice(before),
+        random.choice(clips),
+        random.choice(after),
+        random.choice(noises) if noisy else None,
+    ]
     return tuple(piece for piece in chosen if piece is not None)
 
 

@@ -260,9 +260,7 @@ def _client_noise(round: Round, stddev: float | None) -> tuple[tuple[Any, ...], 
     return round.client, 0.0
 
 
-def _server_noise(
-    round: Round, stddev: float | None, message: float
-) -> tuple[tuple[LaplacianSmoothing, ...], float]:
+def _server_noise(round: Round, stddev: float | None, message: float) -> tuple[tuple[LaplacianSmoothing, ...], float]:
     """What smooths the aggregate before the server's noise, and its standard deviation. What comes after is undone at will."""
     noises = [nth for nth, piece in enumerate(round.server) if isinstance(piece, AddNoise)]
     free = round.server if not noises else round.server[noises[-1] + 1 :]

@@ -112,7 +112,9 @@ class Habit:
         return self.again if times else self.first
 
 
-def remembered(run: Semantics, population: int, message: Array, habits: tuple[Habit, Habit, Habit], rounds: int) -> Pair:
+def remembered(
+    run: Semantics, population: int, message: Array, habits: tuple[Habit, Habit, Habit], rounds: int
+) -> Pair:
     """All rounds at once, where clients keep a memory: what the others do, and what the victim does in each of two worlds.
 
     Only the line of `message` is looked at, with the server's noise on it.
