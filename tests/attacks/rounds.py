@@ -52,25 +52,24 @@ def draw(random: Random) -> Case:
     """Any round that fits together in form."""
     population, rounds = random.randint(2, 6), random.choice((1, 1, 2, 3))
     sample = _sampler(random, population)
-    local: Any = _dp_sgd(random) if random.random() < 0.15 else Chosen()
-    at_client = not isinstance(local, DpSgd) and random.random() < 0.5
+    private_steps = random.random() < 0.15
+    local: Callable[[], Any] = _dp_sgd(random) if private_steps else Chosen
+    at_client = not private_steps and random.random() < 0.5
     shape = random.choice((Shape((1,)), Shape((2,)), Shape((2, 1))))
     if at_client and random.random() < 0.5:
         shape = Shape(shape.layers, idle=10_000)
-    channel = random.choice((Plain(), SecureSum(), SecureSum(random.randint(1, population))))
-    slots = {
+    size = min(getattr(sample, "size", population), population)
+    channel = random.choice((Plain(), SecureSum(), SecureSum(random.randint(1, size)), SecureSum(max(1, size - 1))))
+    slots: dict[str, Any] = {
         "sample": sample,
-        "local": local,
-        "client": ()
-        if isinstance(local, DpSgd)
-        else _client(random, shape, at_client, _honest(sample, channel, population)),
+        "client": () if private_steps else _client(random, shape, at_client, _honest(sample, channel, population)),
         "channel": channel,
         "aggregate": random.choice((Mean(over=random.choice((1.0, 2.0, 3.5))), RealisedMean(random.choice(_BY)))),
-        "server": _server(random, not at_client and not isinstance(local, DpSgd)),
+        "server": _server(random, not at_client and not private_steps),
         "personal": HelperBlend(0.5) if random.random() < 0.1 else None,
         "unit": random.choice(list(Unit)),
     }
-    return Case(lambda: Round(**slots), population, shape, rounds)
+    return Case(lambda: Round(local=local(), **slots), population, shape, rounds)
 
 
 _BY = ("clients", "clients", "examples")
@@ -88,16 +87,17 @@ def _sampler(random: Random, population: int) -> Any:
     )()
 
 
-def _dp_sgd(random: Random) -> DpSgd:
-    records = random.randint(1, 6)
+def _dp_sgd(random: Random) -> Callable[[], DpSgd]:
+    records, relation = random.randint(1, 6), random.choice((Relation.ADD_REMOVE, Relation.REPLACE))
     batch = random.choice(
         (
-            Poisson(random.choice((0.1, 0.3, 0.5, 1.0)), random.choice((Relation.ADD_REMOVE, Relation.REPLACE))),
-            FixedSize(random.randint(1, records)),
-            Everyone(random.choice((Relation.ADD_REMOVE, Relation.REPLACE))),
+            Poisson(random.choice((0.1, 0.3, 0.5, 1.0)), relation),
+            FixedSize(random.randint(1, records), relation),
+            Everyone(relation),
         )
     )
-    return DpSgd(random.choice((1, 1, 2, 3)), batch, records, random.choice((0.5, 1.0)), random.choice(_NOISE))
+    facts = (random.choice((1, 1, 2, 3)), batch, records, random.choice((0.5, 1.0)), random.choice(_NOISE))
+    return lambda: DpSgd(*facts)
 
 
 def _honest(sample: Any, channel: Any, population: int) -> int:

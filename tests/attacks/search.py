@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from sfumato import AdaptiveClip, DpSgd, Everyone, FixedSize, Poisson, Relation, Round, Unit, WeightByExamples
+from sfumato import AdaptiveClip, DpSgd, FixedSize, Poisson, Relation, Round, Unit, WeightByExamples
 from sfumato.account.event import Event, Repeated
 from sfumato.claim import text
 from sfumato.guarantee import guarantee
@@ -22,6 +22,7 @@ from tests.attacks.losses import Array, Composed, Pair
 from tests.attacks.semantics import SHRINK, Message, Semantics, Unmodelled
 from tests.attacks.worlds import Habit, World, between, remembered
 
+VIEWS = ("world", "server", "chooser")
 DELTAS = (1e-5, 1e-3, 0.05)
 _ROUNDING = 1e-9  # of sums of a hundred thousand chances, and of the transform that adds losses
 _HUGE = 1e6
@@ -60,9 +61,9 @@ class Violation:
     def __str__(self) -> str:
         one, other = self.worlds
         return (
-            f"{text(self.round)}\n  {self.population} clients, dimension {self.shape.dimension}, {self.rounds} rounds; {self.unit}, "
-            f"{self.relation.words}, against the {self.view}: printed {self.printed:.4f} at delta {self.delta}, attained "
-            f"{self.attained:.4f}\n  one world:   {one}\n  the other:   {other}"
+            f"{text(self.round)}\n  {self.population} clients, dimension {self.shape.dimension}, {self.rounds} rounds; "
+            f"{self.unit}, {self.relation.words}, against the {self.view}: printed {self.printed:.4f} at delta {self.delta}, "
+            f"attained {self.attained:.4f}\n  one world:   {one}\n  the other:   {other}"
         )
 
 
@@ -73,23 +74,29 @@ def printed(event: Event, rounds: int, delta: float, unit: Unit, relation: Relat
 
 
 def violation(round: Round, population: int, shape: Shape, rounds: int = 1) -> Violation | None:
-    """The worst that any attack finds above what is printed, or None. A refusal of the round is raised."""
+    """The worst that any attack finds above what is printed, or None. A refusal is raised, as is a round that none fits."""
     derivation = round.derive(population=population, dimension=shape.dimension)
     run = Semantics.of(round, derivation.primary.stddev)
     found: list[Violation] = []
+    silence: Unmodelled | None = Unmodelled("no view has a guarantee")
     for unit, proof in derivation.units.items():
-        for view, event in (("world", proof.world), ("server", proof.server)):
+        for view in VIEWS:
+            event = getattr(proof, view, None)
             if event is None:
                 continue
             claims = [(d, e) for d in DELTAS if (e := printed(event, rounds, d, unit, proof.relation)) is not None]
             try:
                 tried = attacks(round, run, population, shape, rounds, unit, proof.relation, view, claims)
-                for (worlds, seen), (delta, epsilon) in product(tried, claims):
-                    if seen.delta(epsilon) > delta * (1.0 + 1e-6) + _ROUNDING:
-                        facts = (unit, view, proof.relation, delta, epsilon, seen.epsilon(delta), worlds)
-                        found.append(Violation(round, population, shape, rounds, *facts))
-            except Unmodelled:
+            except Unmodelled as reason:
+                silence = silence and reason
                 continue
+            silence = None
+            for (worlds, seen), (delta, epsilon) in product(tried, claims):
+                if seen.delta(epsilon) > delta * (1.0 + 1e-6) + _ROUNDING:
+                    facts = (unit, view, proof.relation, delta, epsilon, seen.epsilon(delta), worlds)
+                    found.append(Violation(round, population, shape, rounds, *facts))
+    if silence is not None:
+        raise silence
     return max(found, key=lambda one: one.attained - one.printed, default=None)
 
 
@@ -196,9 +203,12 @@ def of_records(local: DpSgd, shape: Shape, relation: Relation) -> Iterator[tuple
     The learning rate, the divisor and the noise-free part are known, so they are taken off.
     """
     batch = local.batch
-    rate = {Poisson: getattr(batch, "rate", 1.0), FixedSize: getattr(batch, "size", 1) / local.records, Everyone: 1.0}[
-        next(kind for kind in (Poisson, FixedSize, Everyone) if isinstance(batch, kind))
-    ]
+    joins = relation is Relation.ADD_REMOVE  # the declared number of records holds in both worlds
+    rate = 1.0
+    if isinstance(batch, Poisson):
+        rate = batch.rate
+    elif isinstance(batch, FixedSize):
+        rate = batch.size / (local.records + joins)
     times = range(local.steps + 1)
     chances = [comb(local.steps, k) * rate**k * (1 - rate) ** (local.steps - k) for k in times]
 
@@ -206,12 +216,9 @@ def of_records(local: DpSgd, shape: Shape, relation: Relation) -> Iterator[tuple
         return tuple((c, _along(shape, move * k)) for k, c in zip(times, chances, strict=True) if c)
 
     length, nothing = local.clip / SHRINK, _along(shape, 0.0)
-    if relation is Relation.ADD_REMOVE:
-        yield drawn(length), drawn(0.0), nothing
-    else:
-        yield drawn(length), drawn(-length), nothing
-        if isinstance(batch, FixedSize):
-            yield drawn(2 * length), drawn(0.0), nothing  # every other record has the opposite gradient
+    yield drawn(length), drawn(0.0 if joins else -length), nothing
+    if isinstance(batch, FixedSize):
+        yield drawn(2 * length), drawn(0.0), nothing  # every other record has the opposite gradient
 
 
 def _along(shape: Shape, length: float) -> Message:

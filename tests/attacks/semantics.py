@@ -25,6 +25,7 @@ from sfumato import (
     DpSgd,
     Everyone,
     FixedSize,
+    Gaussian,
     LaplacianSmoothing,
     Mean,
     NoiseShare,
@@ -253,6 +254,7 @@ def _client_noise(round: Round, stddev: float | None) -> tuple[tuple[Any, ...], 
         return (), round.local.noise_multiplier * round.local.clip * math.sqrt(round.local.steps)
     for nth, piece in enumerate(round.client):
         if isinstance(piece, AddNoise | NoiseShare):
+            _check_gaussian(piece)
             assert stddev is not None
             if nth < len(round.client) - 1:
                 raise Unmodelled("pieces after the noise of a message")
@@ -272,10 +274,16 @@ def _server_noise(round: Round, stddev: float | None, message: float) -> tuple[t
     if message or len(noises) > 1 or isinstance(round.local, DpSgd):
         raise Unmodelled("noise upon noise")
     assert stddev is not None
+    _check_gaussian(round.server[noises[0]])
     before = round.server[: noises[0]]
     if not all(isinstance(piece, LaplacianSmoothing) and not piece.per_layer for piece in before):
         raise Unmodelled("what stands before the noise")
     return before, stddev
+
+
+def _check_gaussian(piece: Any) -> None:
+    if not isinstance(piece.law, Gaussian):
+        raise Unmodelled(f"the law of {piece}")
 
 
 def _can_be_undone(piece: Any) -> bool:

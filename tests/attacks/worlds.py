@@ -35,11 +35,15 @@ class World:
 
 
 def law(run: Semantics, world: World, view: str) -> list[Part]:
-    """What `view` sees of one round, exactly."""
+    """What `view` sees of one round, exactly: the world, a server that samples honestly, or one that always draws the victim."""
     count = world.population + (world.victim is not None)
     curious = min(run.curious, world.population)
     found = []
-    for chance, cohort in cohorts(run.sample, count):
+    drawn_with = cohorts(run.sample, count)
+    if view == "chooser":
+        whole = sum(chance for chance, cohort in drawn_with if world.population in cohort)
+        drawn_with = [(chance / whole, cohort) for chance, cohort in drawn_with if world.population in cohort]
+    for chance, cohort in drawn_with:
         replied = [client for client in cohort if not _is_silent(run, world, client, curious)]
         drawn = world.population in cohort
         sends = world.victim if drawn and world.victim is not None else ((1.0, world.others),)
@@ -47,7 +51,7 @@ def law(run: Semantics, world: World, view: str) -> list[Part]:
             messages = [message if client == world.population else world.others for client in replied]
             honest = sum(1 for client in replied if client >= curious)
             if run.smallest and len(replied) < run.smallest:
-                part = Part(("given up", drawn if view == "server" else None), 1.0, (0.0,), 0.0)
+                part = Part(("given up", drawn if view != "world" else None), 1.0, (0.0,), 0.0)
             elif view == "world":
                 known = tuple(client for client in cohort if client < curious)
                 part = _released(run, known, messages, [client >= curious for client in replied])
