@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy.special import chdtr, chdtrc, ndtr
 
 Array = NDArray[np.float64]
-_STEP, _FAR, _MOST = 0.04, 9.0, 4000  # cells per standard deviation, how far out, and how many at most
-_GRID = 2**15
+_STEP, _FAR, _MOST = 0.06, 8.0, 1500  # of a standard deviation: the cells, how far out they go; and how many at most
+_GRID = 2**14
 _FAR_LOSS = 60.0
 
 
