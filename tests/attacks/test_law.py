@@ -32,7 +32,7 @@ SHARED = {"client": (Clip(1.0), NoiseShare(Gaussian(2.0), 1)), "server": (), "ch
 
 def test_no_attack_attains_more_than_is_printed() -> None:
     tally = Tally()
-    found = [one for one in islice(hunt(13, tally), 600) if one is not None]
+    found = [one for one in islice(hunt(13, tally), 400) if one is not None]
     assert not found, "\n".join(map(str, found))
     assert tally.counts["left alone"] < tally.counts["attacked"]
 
