@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test lint types bench clean
+.PHONY: run test lint types attacks bench clean
 
 run: $(READY)
 	$(BIN)/sfumato train
@@ -18,6 +18,10 @@ lint: $(READY)
 
 types: $(READY)
 	$(BIN)/mypy
+
+# Slow evidence: explicit attacks on random small rounds, for longer than the tests have time for.
+attacks: $(READY)
+	$(BIN)/python -m tests.attacks --seconds 600
 
 # Slow evidence: side by side with the peers, in environments of their own.
 bench: $(READY)
