@@ -35,6 +35,7 @@ class UnitDerivation:
     steps: Steps
     before: tuple[Claim, ...]  # the claim that reached each piece, in the order of `pieces(round)`
     every: int = 1  # the events are due in the first of so many rounds, and pay for all of them
+    swapped: UnitDerivation | None = None  # the same walk under replace, where that is another relation and is proven
 
     def times(self, rounds: int, start: int = 0) -> int:
         """How often the events are due from round `start` on, up to that many rounds; rounds are counted from 0."""
@@ -85,17 +86,30 @@ def derive(round: Round, population: int, dimension: int) -> Derivation:
     refused: dict[Unit, UnsoundRound] = {}
     for unit in Unit:
         try:
-            units[unit] = _walk(round, unit, population, dimension)
+            proof = _walk(round, unit, population, dimension)
         except UnsoundRound as refusal:
             refused[unit] = refusal
+            continue
+        units[unit] = dataclasses.replace(proof, swapped=_under_replace(round, proof, population, dimension))
     if round.unit in refused:
         raise refused[round.unit]
     return Derivation(population, dimension, units[round.unit], units, refused)
 
 
-def _walk(round: Round, unit: Unit, population: int, dimension: int) -> UnitDerivation:
-    relation = round.sample.relation if unit is Unit.CLIENT else Relation.REPLACE
-    claim = Claim(unit, relation, population, dimension, remembers=round.personal is not None)
+def _under_replace(round: Round, proof: UnitDerivation, population: int, dimension: int) -> UnitDerivation | None:
+    """The relation in which everything adds up: what runs under different relations spent is stated in it."""
+    if proof.relation is Relation.REPLACE:
+        return None
+    try:
+        return _walk(round, proof.unit, population, dimension, asked=Relation.REPLACE)
+    except UnsoundRound:
+        return None
+
+
+def _walk(round: Round, unit: Unit, population: int, dimension: int, asked: Relation | None = None) -> UnitDerivation:
+    relation = asked or (round.sample.relation if unit is Unit.CLIENT else Relation.REPLACE)
+    remembers, is_asked = round.personal is not None, asked is not None
+    claim = Claim(unit, relation, population, dimension, remembers=remembers, relation_is_asked=is_asked)
     steps: list[Step] = []
     before: list[Claim] = []
     try:

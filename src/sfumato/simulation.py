@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
 from pathlib import Path
 
 from torch import nn
@@ -37,12 +38,14 @@ def simulate(
     diagnostics: bool = False,
     shared_ledger: str | Path | None = None,
     force_ledger: bool = False,
+    executor: Executor | None = None,
 ) -> Run:
     """Check everything, then give back the run: `for progress in simulate(...)`.
 
     The randomness comes from a fresh secret of the system, kept in `folder` if there is one; `seed` replaces it, for
     simulations only. `budget` is (epsilon, delta): the run stops before the round that would pass it. `shared_ledger` adds
-    the run to those before it on the same population; it takes seeded and non-private runs only if forced.
+    the run to those before it on the same clients; it takes seeded and non-private runs only if forced. `executor` computes
+    the clients' blocks in place of threads of this process: any of `concurrent.futures`, or one like them.
 
     A folder gets what `sfumato train` leaves in one: run.toml, metrics.jsonl, params.safetensors, run.json and report.html.
     Epsilon is written there at `delta`, by default the budget's, else one over the population to the 1.1; metrics are those
@@ -68,4 +71,6 @@ def simulate(
         force_ledger=force_ledger,
     )
     prepared = gathered(request, round, population, module, objective, test)
-    return Run(prepared, None if folder is None else Path(folder), resume=resume, plan=plan, page=write_page)
+    return Run(
+        prepared, None if folder is None else Path(folder), resume=resume, plan=plan, page=write_page, executor=executor
+    )

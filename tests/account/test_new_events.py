@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -26,7 +26,6 @@ from sfumato.account.event import (
     Repeated,
     from_json,
     register,
-    under_replace,
     why_not_private,
 )
 from sfumato.account.inside import costs_nothing, is_non_private, parts, relations
@@ -47,9 +46,6 @@ class PureRelease(Event):
 
     def words(self) -> str:
         return f"a release that is {self.epsilon:g}-private"
-
-    def under_replace(self) -> Event:
-        return replace(self, epsilon=2 * self.epsilon)
 
 
 @pair_of.register
@@ -160,13 +156,6 @@ def test_it_is_written_told_and_part_of_a_ledger(event: Event) -> None:
         assert (event.words() in describe(outer)) and describe(outer)
         cost = Cost(Relation.ADD_REMOVE, outer, None)
         assert Cost.from_json(cost.to_json()) == cost
-
-
-def test_it_says_what_it_is_under_replace() -> None:
-    swapped = under_replace(Repeated(Composed((PureRelease(0.5), GaussianEvent(2.0))), 3))
-    assert swapped == Repeated(Composed((PureRelease(1.0), GaussianEvent(1.0))), 3)
-    with pytest.raises(CannotAccount, match="ScalarStaircase"):
-        under_replace(Repeated(ScalarStaircase(1.0, 0.3), 3))
 
 
 def test_what_it_is_made_of_is_read_from_its_fields() -> None:

@@ -42,6 +42,7 @@ from sfumato import (
 from sfumato.claim import Claim
 from sfumato.local.task import Task
 from sfumato.pieces.mask import RandomMask
+from sfumato.pieces.protocol import LocalPiece
 from tests.attacks.losses import Array
 
 SHRINK = 1.0 + 2.0**-20
@@ -52,7 +53,7 @@ class Unmodelled(Exception):
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Chosen(LocalPiece):
     """Local training whose row is whatever its data say: the first record of a client is its row. States nothing."""
 
     def train(self, task: Task) -> torch.Tensor:

@@ -62,5 +62,11 @@ def test_mistakes_get_one_sentence(sfumato: Command, tmp_path: Path) -> None:
 def test_explain_shows_ours_beside_the_papers(sfumato: Command) -> None:
     answer = sfumato("explain", "prifedsync", "--clients", "100", "--rounds", "194")
     assert answer.status == 0
-    for part in ("epsilon 22.28", "epsilon 14.53", "mu 3.92", "false over several rounds", "--helper-weight 0.1"):
+    for part in (
+        "the cohort   22.28",
+        "honestly       14.53",
+        "mu 3.92",
+        "false over several rounds",
+        "--helper-weight 0.1",
+    ):
         assert part in answer.out

@@ -17,7 +17,7 @@ WORDS = ["--rounds", str(ROUNDS), "--epsilon", str(BUDGET), "--clients", "40", "
 WORDS += ["--server-optimizer", "adam", "--sample", "poisson:0.25", "--clip", "1"]
 RESERVE, SETTLE = "sfumato.ledger.ledger:Ledger.reserve", "sfumato.ledger.ledger:Ledger.settle"
 CHECKPOINT, LINE = "sfumato.engine.simulation:Checkpoint.write", "sfumato.run.folder:Line.to_json"
-COMPUTE, RENAME = "sfumato.engine.slots:Slots.release", "os:replace"
+COMPUTE, RENAME = "sfumato.engine.simulation:Simulation._serve", "os:replace"
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from sfumato import HelperBlend, Plan, Poisson, RealisedMean, Round, Unit, classification, simulate
+from sfumato import HelperBlend, Plan, Poisson, RealisedMean, Round, Unit, classification
 from sfumato.engine.executor import in_order, threads
+from sfumato.engine.simulate import simulate
 from sfumato.local.dp_sgd import DpSgd
 from sfumato.pieces.sampler import Everyone
 from tests.helpers import dp_round, linear, made_up_population

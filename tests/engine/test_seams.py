@@ -27,13 +27,13 @@ from sfumato import (
     TopK,
     calibrate,
     classification,
-    simulate,
 )  # fmt: skip
 from sfumato.account import accountant
 from sfumato.account.event import Event, GaussianEvent, Nothing, Relation, Repeated
 from sfumato.claim import Claim, Reach, Release
 from sfumato.engine.checkpoint import Checkpoint
 from sfumato.engine.keys import Keys
+from sfumato.engine.simulate import simulate
 from sfumato.errors import BadValue, BudgetExceeded, SfumatoError
 from sfumato.ledger.ledger import Ledger
 from sfumato.local.task import Task

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from sfumato import HelperBlend, Key, Plan, Poisson, RealisedMean, Round, Unit, classification, simulate
+from sfumato import HelperBlend, Key, Plan, Poisson, RealisedMean, Round, Unit, classification
 from sfumato.engine import simulation as running
 from sfumato.engine.clients import Block, Total
 from sfumato.engine.cohort import Cohort
 from sfumato.engine.keys import Keys
+from sfumato.engine.simulate import simulate
 from sfumato.engine.slots import Opening
 from sfumato.errors import BadValue
 from sfumato.local.dp_sgd import DpSgd

@@ -79,6 +79,8 @@ def same(one: Any, other: Any) -> bool:
     """Equal but for the last digits of a float."""
     if isinstance(one, dict):
         return isinstance(other, dict) and one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return isinstance(other, list) and len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, float) and isinstance(other, float):
         return abs(one - other) <= 1e-12 * abs(one)
     return bool(one == other)

@@ -19,7 +19,8 @@ from sfumato.ledger.ledger import Budget, Ledger
 from sfumato.ledger.spent import Cost
 
 POISSON = PoissonSampled(0.1, GaussianEvent(1.0))
-COSTS = {Unit.CLIENT: Cost(Relation.ADD_REMOVE, POISSON, None)}
+SWAPPED = Cost(Relation.REPLACE, PoissonSampled(0.1, GaussianEvent(0.5), Relation.REPLACE), None)
+COSTS = {Unit.CLIENT: Cost(Relation.ADD_REMOVE, POISSON, None, SWAPPED)}
 
 
 def reserve(ledger: Ledger, round: int, **changed: Any) -> int:
@@ -118,7 +119,14 @@ def test_mixed_relations_are_stated_under_replace() -> None:
     spent = ledger.spent(Unit.CLIENT)
     assert spent is not None
     assert spent.relation is Relation.REPLACE
-    assert spent.world.events == (PoissonSampled(0.1, GaussianEvent(0.5), Relation.REPLACE), fixed)  # type: ignore[attr-defined]
+    assert spent.world.events == (SWAPPED.world, fixed)  # type: ignore[attr-defined]
+
+
+def test_relations_that_cannot_be_stated_under_replace_do_not_add_up() -> None:
+    ledger = Ledger(None, "people")
+    reserve(ledger, 0, costs={Unit.CLIENT: Cost(Relation.ADD_REMOVE, POISSON, None)})
+    reserve(ledger, 1, run="b", costs={Unit.CLIENT: SWAPPED})
+    assert ledger.spent(Unit.CLIENT) is None
 
 
 def test_a_run_without_a_guarantee_makes_the_sum_infinite() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from sfumato import FixedSize, Plan, Poisson, Relation, Round, Sgd, Unit, classification, simulate
+from sfumato import FixedSize, Plan, Poisson, Relation, Round, Sgd, Unit, classification
+from sfumato.engine.simulate import simulate
 from sfumato.errors import BudgetExceeded, LedgerError
 from sfumato.ledger.ledger import Budget, Ledger
 from sfumato.pieces.mean import RealisedMean

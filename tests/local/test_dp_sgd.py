@@ -125,6 +125,7 @@ def test_a_record_whose_gradient_is_not_finite_adds_nothing() -> None:
     "local",
     [
         dp_sgd(batch=FixedSize(4), records=12, clip=0.7),
+        dp_sgd(batch=FixedSize(4, Relation.ADD_REMOVE), records=12, clip=0.7),
         dp_sgd(batch=Poisson(0.3), records=12, noise_multiplier=0.6),
         dp_sgd(batch=Poisson(0.3, Relation.REPLACE), records=8),
         dp_sgd(batch=Everyone(), records=5, clip=3.0),

@@ -41,7 +41,6 @@ from sfumato.account.event import (
     Repeated,
     compose,
     from_json,
-    under_replace,
     why_not_private,
 )  # fmt: skip
 from sfumato.engine.simulate import simulate
@@ -184,7 +183,6 @@ def test_the_event_is_kept_and_told() -> None:
     assert from_json(event.to_json()) == event
     assert why_not_private(event) == "no noise"
     assert "clients 1, 4: Gaussian noise of 1 times" in describe(event)
-    assert under_replace(ByClient(LOUD, (((1,), SOFT),))) == ByClient(GaussianEvent(2.0), (((1,), GaussianEvent(0.5)),))
 
 
 def test_a_ledger_adds_up_each_client() -> None:

@@ -10,6 +10,7 @@ import pytest
 from sfumato import Clip, Poisson, PostProcess, Relation, Unit
 from sfumato.claim import Claim, text
 from sfumato.errors import BadValue, UnsoundRound
+from sfumato.pieces.protocol import ClientPiece
 from sfumato.recipes import RECIPES, build
 from sfumato.run.read_round import read_round, round_text
 from tests.helpers import dp_round
@@ -27,7 +28,7 @@ def test_relations_units_and_nested_pieces_come_back() -> None:
 
 
 @dataclass(frozen=True)
-class Mine:
+class Mine(ClientPiece):
     """A piece of one's own: the library cannot make it again."""
 
     def carry(self, claim: Claim) -> Claim:

@@ -24,11 +24,11 @@ from sfumato import (
     PublicData,
     Records,
     classification,
-    simulate,
 )
 from sfumato.cli import run as command
 from sfumato.commands.ledger import guarantees
 from sfumato.data import build_population, load
+from sfumato.engine.simulate import simulate
 from sfumato.engine.simulation import Simulation
 from sfumato.errors import BadValue, LedgerError
 from sfumato.key import Key

@@ -232,9 +232,15 @@ class ForgetsThatOneIsDisplaced(FixedSize):
         return claim.row
 
 
+class ForgetsWhatTheCuriousKnow(FixedSize):
+    def amplified(self, release: Release, claim: Claim) -> Event:
+        return FixedSizeSampled(self.chance(claim), release(claim.rows_apart), claim.relation)
+
+
 BROKEN_SAMPLERS = [
     ShuffledCalledPoisson(0.2), TakesTurns(8), SameCohortEveryRound(8), DrawsMoreThanItSays(0.2), DrawsSomeTwice(0.2),
     PrefersTheFirst(8), FixedAccountedAsPoisson(8), UnderstatesItsRate(8), ForgetsThatOneIsDisplaced(8),
+    ForgetsWhatTheCuriousKnow(8, Relation.ADD_REMOVE),
 ]  # fmt: skip
 
 

@@ -18,6 +18,7 @@ def depends_on_client(event: Event) -> bool:
 def for_client(event: Event, client: int | None) -> Event:
     """What happened to the records of one client; None stands for every client that has no event of its own.
 
+    >>> from sfumato.account.event import GaussianEvent, Repeated
     >>> event = Repeated(ByClient(GaussianEvent(1.0), (((3, 4), GaussianEvent(2.0)),)), 5)
     >>> for_client(event, 3), for_client(event, None)
     (Repeated(event=GaussianEvent(ratio=2.0), times=5), Repeated(event=GaussianEvent(ratio=1.0), times=5))

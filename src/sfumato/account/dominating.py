@@ -16,6 +16,7 @@ from scipy.special import bdtrc
 from sfumato.account.event import (
     CappedPoissonSampled,
     Composed,
+    CuriousDraws,
     Event,
     FixedSizeSampled,
     GaussianEvent,
@@ -25,7 +26,7 @@ from sfumato.account.event import (
     Repeated,
 )
 from sfumato.account.noises import ROUNDING, GaussianNoise, LaplaceNoise, Noise
-from sfumato.account.pairs import EitherWay, Mixed, Pair, Plain, PoissonReplaced, Sampled, SampledPair
+from sfumato.account.pairs import Atoms, EitherWay, Mixed, Pair, Plain, PoissonReplaced, Sampled, SampledPair
 from sfumato.errors import CannotAccount
 
 _DOWN = 1 - 4 * ROUNDING
@@ -129,6 +130,22 @@ def _(event: FixedSizeSampled) -> Pair:
     if event.relation is Relation.ADD_REMOVE and isinstance(noise_of(event.event), GaussianNoise):
         return _sampled(event.event, event.rate)
     raise _no_proof(event, event.relation)
+
+
+@pair_of.register
+def _(event: CuriousDraws) -> Pair:
+    """How many of the curious were drawn says all that their draws say: which of them is equally likely in both worlds.
+
+    With t curious, m drawn and j of the curious among them, hypergeometric(N) over hypergeometric(N - 1) at j is
+    (N-t)(N-m) / (N (N-t-m+j)), written as 1 plus a fraction of whole numbers so that nothing cancels.
+    """
+    every, drawn, known = event.population, event.size, event.curious
+    values, chances = [], []
+    for among in range(min(known, drawn) + 1):
+        values.append(math.log1p((known * drawn - every * among) / (every * (every - known - drawn + among))))
+        ways = math.comb(known, among) * math.perm(drawn, among) * math.perm(every - drawn, known - among)
+        chances.append(ways / math.perm(every, known))
+    return Atoms(tuple(values), tuple(chances))
 
 
 @pair_of.register

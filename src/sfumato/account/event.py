@@ -59,12 +59,6 @@ class Event:
         """What happened, as the end of a sentence."""
         return type(self).__name__
 
-    def under_replace(self) -> Event:
-        """The same step for a unit whose data are swapped; refused unless the event says what that is."""
-        raise CannotAccount(
-            f"{type(self).__name__} has no known cost under replace, so it cannot be added to such events."
-        )
-
 
 def _events(values: Iterable[Any]) -> Iterator[Event]:
     for value in values:
@@ -197,6 +191,30 @@ class FixedSizeSampled(Event):
 
 @register
 @dataclass(frozen=True)
+class CuriousDraws(Event):
+    """`curious` clients saw whether they were drawn themselves, into a cohort of `size` out of `population`.
+
+    Without the unit there is one fewer to draw from, so they are drawn a little more often: two hypergeometric laws.
+    """
+
+    size: int
+    population: int
+    curious: int
+
+    def __post_init__(self) -> None:
+        if not (self.size >= 1 and self.curious >= 1 and self.size + self.curious < self.population):
+            raise BadValue(
+                f"{self}: cohort and curious clients must leave somebody out, also where the unit is not there."
+            )
+
+    def words(self) -> str:
+        """What happened, as the end of a sentence."""
+        who = "a curious client" if self.curious == 1 else f"{self.curious} curious clients"
+        return f"{who} may know their own draws ({self.size} of {self.population})"
+
+
+@register
+@dataclass(frozen=True)
 class CappedPoissonSampled(Event):
     """A Poisson sample, cut down at random to at most `cap` units, in secret.
 
@@ -299,29 +317,3 @@ def why_not_private(event: Event) -> str | None:
     if isinstance(event, NonPrivate):
         return event.reason
     return next((why for part in event.parts() if (why := why_not_private(part)) is not None), None)
-
-
-def under_replace(event: Event) -> Event:
-    """The same step for a unit whose data are swapped, where it was stated for one that comes or goes (or is zeroed).
-
-    Two rows within a ball are twice its radius apart, so a ratio halves; a fixed-size cohort was already charged for two,
-    since whoever joins displaces another.
-
-    >>> under_replace(PoissonSampled(0.1, GaussianEvent(1.0)))
-    PoissonSampled(rate=0.1, event=GaussianEvent(ratio=0.5), relation=<Relation.REPLACE: 'replace'>)
-    """
-    if isinstance(event, GaussianEvent | LaplaceEvent):
-        return dataclasses.replace(event, ratio=event.ratio / 2)
-    if isinstance(event, FixedSizeSampled):
-        return dataclasses.replace(event, relation=Relation.REPLACE)
-    if isinstance(event, PoissonSampled):
-        return PoissonSampled(event.rate, under_replace(event.event), Relation.REPLACE)
-    if isinstance(event, Repeated | Mixture):
-        return dataclasses.replace(event, event=under_replace(event.event))
-    if isinstance(event, Composed):
-        return Composed(tuple(under_replace(part) for part in event.events))
-    if isinstance(event, ByClient):
-        return ByClient(under_replace(event.default), tuple((who, under_replace(own)) for who, own in event.groups))
-    if isinstance(event, Nothing | NonPrivate):
-        return event
-    return event.under_replace()

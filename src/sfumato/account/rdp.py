@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial, singledispatch
 
 import numpy as np
+from scipy.special import logsumexp
 
 from sfumato.account.checks import check_delta, check_epsilon, check_rate
 from sfumato.account.convert import epsilon_from_rdp, log_delta_from_rdp
@@ -27,9 +28,10 @@ from sfumato.account.divergences import (
     rdp_poisson_laplace,
     rdp_poisson_replace_gaussian,
 )
-from sfumato.account.dominating import merged_gaussian
+from sfumato.account.dominating import merged_gaussian, pair_of
 from sfumato.account.event import (
     Composed,
+    CuriousDraws,
     Event,
     FixedSizeSampled,
     LaplaceEvent,
@@ -41,6 +43,7 @@ from sfumato.account.event import (
 )
 from sfumato.account.inside import check_one_relation, costs_nothing, is_non_private
 from sfumato.account.noises import Array
+from sfumato.account.pairs import Atoms, Pair
 from sfumato.errors import CannotAccount
 
 ORDERS = np.unique(
@@ -145,6 +148,19 @@ def is_symmetric_noise(event: Event) -> bool:
 @is_symmetric_noise.register
 def _(event: LaplaceEvent) -> bool:
     return True
+
+
+@rdp_of.register
+def _(event: CuriousDraws, orders: Array) -> Array:
+    return rdp_of_atoms(pair_of(event), orders)
+
+
+def rdp_of_atoms(pair: Pair, orders: Array) -> Array:
+    """The exact divergence of a loss that takes finitely many values, the larger of both directions."""
+    assert isinstance(pair, Atoms), "finitely many losses"
+    losses, log_p = np.array(pair.values), np.log(np.array(pair.chances))
+    ways = [logsumexp(np.multiply.outer(way, losses) + log_p, axis=1) for way in (orders - 1, -orders)]
+    return np.asarray(np.maximum(*ways) / (orders - 1))
 
 
 @rdp_of.register

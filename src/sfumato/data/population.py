@@ -18,7 +18,7 @@ from sfumato.errors import BadValue, DataError
 from sfumato.facts import digest
 from sfumato.imports import import_path
 
-Ids: TypeAlias = Iterable[int | str] | None
+Ids: TypeAlias = Iterable[object] | None
 __all__ = ["Client", "Population", "PublicData", "Records", "require_population", "require_public"]
 
 

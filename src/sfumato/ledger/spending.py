@@ -8,7 +8,7 @@ from pathlib import Path
 from sfumato.account import accountant
 from sfumato.account.event import Nothing, Repeated, Unit, compose, why_not_private
 from sfumato.data.population import Population
-from sfumato.derive import Derivation
+from sfumato.derive import Derivation, UnitDerivation
 from sfumato.errors import BudgetExceeded, LedgerError
 from sfumato.ledger.ledger import Ledger
 from sfumato.ledger.spent import Cost
@@ -29,11 +29,7 @@ class Spending:
     def reserve(self, number: int, attempt: int, key: str) -> list[tuple[Ledger, int]]:
         """Commit one round to the shared ledger first: what is reserved there and nowhere else still counts there."""
         due = 0 if attempt else number  # a later attempt draws anew, whatever an earlier one paid for
-        costs = {}
-        for unit, proof in self.derivation.units.items():
-            world = proof.at(due)
-            assert world is not None, "everyone's view has an event"
-            costs[unit] = Cost(proof.relation, world, proof.at(due, server=True))
+        costs = {unit: _cost(proof, due) for unit, proof in self.derivation.units.items()}
         ledgers = [self.own] if self.shared is None else [self.shared, self.own]
         return [
             (
@@ -82,6 +78,13 @@ class Spending:
         spent = self.own.spent(proof.unit)
         further = Repeated(proof.world, rounds - start) if attempt and rounds > start else proof.after(rounds, start)
         return accountant("auto").epsilon(compose(spent.world if spent else Nothing(), further), self.budget[1])
+
+
+def _cost(proof: UnitDerivation, due: int) -> Cost:
+    world = proof.at(due)
+    assert world is not None, "everyone's view has an event"
+    swapped = None if proof.swapped is None else _cost(proof.swapped, due)
+    return Cost(proof.relation, world, proof.at(due, server=True), swapped)
 
 
 def open_shared(

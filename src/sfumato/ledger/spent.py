@@ -6,34 +6,33 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sfumato.account.event import Event, Relation, Repeated, Unit, compose, from_json, under_replace
+from sfumato.account.event import Event, Relation, Repeated, Unit, compose, from_json
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What happened to one unit, under its relation, in each view; None: nothing is proven there."""
+    """What happened to one unit, under its relation, in each view; None: nothing is proven there.
+
+    `swapped` is the same under replace, as it was derived, where the relation is another and there is a proof.
+    """
 
     relation: Relation
     world: Event
     server: Event | None
+    swapped: Cost | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A plain dictionary."""
         server = None if self.server is None else self.server.to_json()
-        return {"relation": str(self.relation), "world": self.world.to_json(), "server": server}
+        swapped = None if self.swapped is None else self.swapped.to_json()
+        return {"relation": str(self.relation), "world": self.world.to_json(), "server": server, "swapped": swapped}
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Cost:
         """What `to_json` wrote."""
         server = None if value["server"] is None else from_json(value["server"])
-        return Cost(Relation(value["relation"]), from_json(value["world"]), server)
-
-    def under_replace(self) -> Cost:
-        """The same for a unit whose data are swapped."""
-        if self.relation is Relation.REPLACE:
-            return self
-        server = None if self.server is None else under_replace(self.server)
-        return Cost(Relation.REPLACE, under_replace(self.world), server)
+        swapped = None if value["swapped"] is None else Cost.from_json(value["swapped"])
+        return Cost(Relation(value["relation"]), from_json(value["world"]), server, swapped)
 
 
 def total(costs: Iterable[tuple[Mapping[Unit, Cost], int]], unit: Unit) -> Cost | None:
@@ -46,7 +45,10 @@ def total(costs: Iterable[tuple[Mapping[Unit, Cost], int]], unit: Unit) -> Cost 
     if not known or len(known) < len(found):
         return None
     if len({cost.relation for cost, _ in known}) > 1:
-        known = [(cost.under_replace(), times) for cost, times in known]
+        replaced = [(cost if cost.relation is Relation.REPLACE else cost.swapped, times) for cost, times in known]
+        known = [(cost, times) for cost, times in replaced if cost is not None]
+        if len(known) < len(replaced):
+            return None
     world = compose(*(Repeated(cost.world, times) for cost, times in known))
     servers = [(cost.server, times) for cost, times in known]
     server = None

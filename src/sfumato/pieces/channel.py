@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sfumato.claim import Claim
+from sfumato.claim import Claim, text
+from sfumato.errors import UnsoundRound
 from sfumato.pieces.payment import check_honest, pay_by_shares
 from sfumato.pieces.protocol import Channel
 
@@ -35,6 +36,11 @@ class SecureSum(Channel):
 
     def carry(self, claim: Claim) -> Claim:
         """The sum is paid for by the shares in it."""
+        if claim.share is None and self.smallest:
+            raise UnsoundRound(
+                f"{text(self)} gives small cohorts up, which tells of who was drawn, and no share of noise in the sum pays for it.",
+                "leave smallest out, or add the noise as NoiseShare in the client slot.",
+            )
         if claim.share is None:
             return claim
         size = check_honest(self, claim.share_count, claim, self.smallest)

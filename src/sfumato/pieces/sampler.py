@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from sfumato.account.event import Event, FixedSizeSampled, PoissonSampled, Relation, Unit
+from sfumato.account.event import Composed, CuriousDraws, Event, FixedSizeSampled, PoissonSampled, Relation, Unit
 from sfumato.claim import Claim, Reach, Release
 from sfumato.errors import BadValue, UnsoundRound
 from sfumato.key import Key
@@ -90,7 +90,8 @@ class FixedSize(FreshSampler):
 
     States: replace by the profile C_q of the unsampled event, and so zero-out, which swaps a row for a zero one; add/remove
     at twice the norm, because a client that joins displaces another. `curious` clients pool what they know of the cohort,
-    so q = size / (population - curious); at least one is assumed, since clients see the model.
+    so q = size / (population - curious); at least one is assumed, since clients see the model. Under add/remove their own draws
+    tell how many there are to draw from, which is paid for too.
 
     >>> FixedSize(size=3).draw(10, Key.from_seed(1))
     array([5, 8, 9])
@@ -130,7 +131,8 @@ class FixedSize(FreshSampler):
 
     def carry(self, claim: Claim) -> Claim:
         """The cohort hides the client from those who do not see it."""
-        if self.size > claim.population - self.curious:
+        fewest = claim.population - (claim.presence_is_hidden and self.curious > 0)  # in the smaller of two neighbours
+        if self.size > fewest - self.curious:
             raise UnsoundRound(
                 f"FixedSize(size={self.size}) draws from {claim.population} clients of whom {self.curious} may be curious, "
                 "so the cohort hides nobody and no rate below 1 is provable.",
@@ -166,7 +168,10 @@ class FixedSize(FreshSampler):
         if claim.remembers:  # the proof of amplification needs that nothing but the data decides a row
             return claim.observed(release)
         relation = Relation.ADD_REMOVE if claim.presence_is_hidden else Relation.REPLACE
-        return FixedSizeSampled(self.chance(claim), release(self.reach(claim, seen=False)), relation)
+        drawn = FixedSizeSampled(self.chance(claim), release(self.reach(claim, seen=False)), relation)
+        if not claim.presence_is_hidden or self.curious == 0:
+            return drawn
+        return Composed((CuriousDraws(self.size, claim.population, self.curious), drawn))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import copy
 import json
 import math
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +46,13 @@ class Run:
         resume: bool = False,
         plan: Plan | None = None,
         page: Callable[[Path], object] | None = None,
+        executor: Executor | None = None,
     ) -> None:
         self.prepared, self.folder = prepared, folder
         self.lines: list[Line] = []
         self.seconds = 0.0  # of this process: how long each round took tells of its cohort, and is not written down
-        self._plan, self._page, self._lock = plan, page, None if folder is None else locked_folder(folder, resume)
+        self._plan, self._page, self._executor = plan, page, executor
+        self._lock = None if folder is None else locked_folder(folder, resume)
         try:
             if folder is None:
                 self.simulation = self._simulation(resume)
@@ -96,7 +99,11 @@ class Run:
             description=request.description,
             shared_ledger=request.ledger or None,
             force_ledger=request.force_ledger,
+            executor=self._executor,
         )
+
+    def __repr__(self) -> str:
+        return repr(self.simulation)
 
     @property
     def delta(self) -> float:

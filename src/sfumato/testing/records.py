@@ -112,7 +112,10 @@ def _check_noise(piece: Any, event: Event, relation: Relation) -> None:
     """No gradients at all leave the noise, which has the stated law in every coordinate, step, round and client."""
     inner: Any = getattr(event, "event", event)
     assert isinstance(inner, GaussianEvent), f"{piece} states {inner}, for which there is no law here"
-    stated = inner.ratio * piece.clip * (2 if relation is Relation.REPLACE else 1)
+    two_rows = relation is Relation.REPLACE or isinstance(
+        event, FixedSizeSampled
+    )  # a swap, or one that displaces another
+    stated = inner.ratio * piece.clip * (2 if two_rows else 1)
     x, y = torch.zeros(piece.records, 2000), torch.zeros(piece.records)
     loud = replace(piece, steps=20)
     first, second = _watched(loud, x, y), _watched(loud, x, y, "second")

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from sfumato.account.event import FixedSizeSampled, GaussianEvent, PoissonSampled, Relation, Unit
+from sfumato.account.event import CuriousDraws, FixedSizeSampled, GaussianEvent, PoissonSampled, Relation, Unit
+from sfumato.account.inside import walk
 from sfumato.claim import Claim
 from sfumato.engine.keys import Keys
 from sfumato.key import Key
@@ -32,7 +33,12 @@ def check_sampler(sampler: Sampler) -> None:
         )
         drawn[number, ids] = True
     claim = sampler.carry(Claim(Unit.CLIENT, sampler.relation, _POPULATION, 10).bounded(l2=1.0))
-    event = claim.amplified(lambda reach: GaussianEvent(1.0))
+    stated = list(walk(claim.amplified(lambda reach: GaussianEvent(1.0))))
+    event = next((part for part in stated if isinstance(part, PoissonSampled | FixedSizeSampled)), stated[0])
+    if isinstance(event, FixedSizeSampled) and event.relation is Relation.ADD_REMOVE and sampler.curious:
+        assert any(isinstance(part, CuriousDraws) and part.curious >= sampler.curious for part in stated), (
+            f"{sampler}: whether a curious client was drawn tells how many there are to draw from, and nothing pays for it"
+        )
     if isinstance(event, PoissonSampled):
         check_poisson(sampler, drawn, event.rate)
     elif isinstance(event, FixedSizeSampled):
