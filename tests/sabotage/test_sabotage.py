@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sfumato import AddNoise, Clip, FixedSize, Gaussian, Mean, Poisson, UnsoundRound, WeightByExamples
-from sfumato.account.event import Event, FixedSizeSampled, PoissonSampled
+from sfumato.account.event import Event, FixedSizeSampled, PoissonSampled, Relation
 from sfumato.claim import Claim, Reach, Release
 from sfumato.key import Key
 from sfumato.pieces.context import Context

@@ -48,8 +48,8 @@ def check_sampler(sampler: Sampler) -> None:
         return
     check_independence(sampler, drawn)
     stretch = 2 if sampler.relation is Relation.REPLACE or isinstance(event, FixedSizeSampled) else 1
-    stated = claim.reach().l2
-    assert stated >= stretch, f"{sampler} states that one client moves {stated:g} rows, but it moves {stretch}"
+    moved = claim.reach().l2
+    assert moved >= stretch, f"{sampler} states that one client moves {moved:g} rows, but it moves {stretch}"
 
 
 def check_rate(sampler: Any, drawn: np.ndarray, rate: float) -> None:
