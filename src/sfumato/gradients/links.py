@@ -1,7 +1,5 @@
 """The layers of a chain, each with its forward and its backward pass written out. Every layer treats each record alone."""
 
-# ruff: noqa: D102  (what the methods do is said once, in Link)
-
 from __future__ import annotations
 
 from collections.abc import Mapping
