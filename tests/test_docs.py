@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import runpy
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -88,3 +90,37 @@ def test_examples_run_and_are_short(example: Path, capsys: pytest.CaptureFixture
     assert len(example.read_text().splitlines()) < 60
     runpy.run_path(str(example), run_name="__main__")
     assert SAYS[example.stem] in capsys.readouterr().out
+
+
+PURE = ("account", "plan", "curve", "explain", "recipes")  # what they print depends on their options only
+
+
+def _shown(page: Path) -> list[tuple[str, str]]:
+    """The commands of a page whose output can be checked, with the output that the page shows."""
+    found = []
+    for block in re.findall(r"^```console\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, output = part.partition("\n")
+            words = command.split()
+            if words[0] == "sfumato" and words[1] in PURE:
+                found.append((command, output))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("command", "output"),
+    [pytest.param(*shown, id=f"{_named(page)}: {shown[0]}") for page in PAGES for shown in _shown(page)],
+)
+def test_what_a_page_shows_is_what_a_command_prints(command: str, output: str) -> None:
+    shell = f"{sys.executable} -m {command} 2>&1"
+    printed = subprocess.run(["bash", "-c", shell.replace(" | ", " 2>&1 | ", 1)], capture_output=True, text=True).stdout
+    assert len(output.split()) == len(printed.split()), printed
+    assert all(map(_alike, output.split(), printed.split())), printed
+
+
+def _alike(shown: str, printed: str) -> bool:
+    """The same word, or a number but for its last digits, which a machine may round in its own way."""
+    try:
+        return float(shown.strip("(),;")) == pytest.approx(float(printed.strip("(),;")), rel=2e-4)
+    except ValueError:
+        return shown == printed

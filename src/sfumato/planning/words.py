@@ -20,7 +20,8 @@ def _drawn(drawn: Drawn, who: str) -> str:
     if isinstance(sampler, Everyone):
         return f"every {who}, every time"
     if not isinstance(sampler, FixedSize):
-        return f"each {who} with probability {drawn.rate:.6g}"
+        often = f"with probability {drawn.rate:.6g}"
+        return f"each client takes part {often}" if who == "client" else f"each record {often}"
     curious = f" ({sampler.curious} curious know their own part)" if who == "client" and sampler.curious else ""
     return f"{sampler.size} of {drawn.population} {who}s without replacement{curious}"
 
