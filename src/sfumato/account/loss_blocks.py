@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.fft import next_fast_len
 
-from sfumato.account.loss_grid import Grid, Loss, Times, Together, connected, grid, inverted
+from sfumato.account.loss_grid import Grid, Inverse, Loss, Times, Together, connected, grid
 from sfumato.account.noises import ROUNDING, Array
 from sfumato.account.pairs import Pair
 
@@ -149,8 +149,8 @@ def _power(law: Grid, lattice: float, count: int, rare: float) -> tuple[int, Arr
     size = next_fast_len(math.ceil(high / lattice) + 2 - first, real=True)
     if size > _LARGEST:
         return None
-    inverse = inverted(total, 0.0, first, size)
-    mass = inverse.law()
+    inverse = Inverse(total, 0.0, first, size)
+    mass = inverse.law
     mass[-1] += inverse.together()  # wherever rounding took mass from, it comes back at the largest loss
     return first, mass * math.exp(cumulant) * (1 + 8 * ROUNDING), math.exp(wanted) + total.infinite
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from scipy.fft import next_fast_len
 
-from sfumato.account.loss_grid import Loss, inverted
+from sfumato.account.loss_grid import Inverse, Loss
 from sfumato.account.noises import ROUNDING, Array
 
 LARGEST_WINDOW = 1 << 20
@@ -42,8 +42,8 @@ class Tail:
         low, high, away, above = _window(loss, tilt, centre, step)
         first = math.floor(low / step)
         size = next_fast_len(max(min(math.ceil(high / step) - first + 1, 2 * LARGEST_WINDOW), 64), real=True)
-        inverse = inverted(loss, tilt, first, size)
-        law = inverse.law() + inverse.each()
+        inverse = Inverse(loss, tilt, first, size)
+        law = inverse.law + inverse.each()
         self.step, self.centre, self.infinite = step, centre, loss.infinite
         self.losses = (first + np.arange(size)) * step
         offset = self.losses - centre
