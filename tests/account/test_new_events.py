@@ -31,7 +31,7 @@ from sfumato.account.inside import costs_nothing
 from sfumato.account.noises import Array
 from sfumato.account.pairs import Atoms, Pair
 from sfumato.account.rdp import is_symmetric_noise, rdp_of
-from sfumato.account.single_release import one_step_delta
+from sfumato.account.tail import one_step_delta
 from sfumato.errors import CannotAccount
 from sfumato.ledger.spent import Cost
 

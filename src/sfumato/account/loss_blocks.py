@@ -172,4 +172,4 @@ def _coarser(first: int, mass: Array, infinite: float, lattice: float) -> Grid:
 def _grid(step: float, index: Array, log_mass: Array, infinite: float) -> Grid:
     kept = log_mass > -np.inf
     losses, log_mass = (index * step)[kept], log_mass[kept]
-    return Grid(step, losses, index[kept].astype(np.int64), log_mass, losses, log_mass, infinite)
+    return Grid(losses, index[kept].astype(np.int64), log_mass, losses, log_mass, infinite)

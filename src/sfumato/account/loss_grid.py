@@ -45,11 +45,8 @@ class Loss(Protocol):
     def infinite(self) -> float:
         """A bound on the probability of an infinite loss."""
 
-    def cumulants(self, tilts: Array) -> Array:
-        """log E e^{tilt L} over the finite losses, from above."""
-
-    def floor(self, tilt: float) -> float:
-        """The same from below: that of an observer who only sees between which grid points the loss lies."""
+    def cumulants(self, tilts: Array, below: bool = False) -> Array:
+        """log E e^{tilt L} over the finite losses, from above, or that of an observer who only sees the cells: from below."""
 
     def moments(self, tilt: float) -> Moments:
         """The cumulant with its first two derivatives."""
@@ -60,9 +57,8 @@ class Loss(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """The loss of one pair; with `step` = 0 on its own cuts instead of a grid, for estimates."""
+    """The loss of one pair, on a grid or, for estimates, on its own cuts."""
 
-    step: float
     losses: Array
     index: NDArray[np.int64]
     log_mass: Array
@@ -70,11 +66,9 @@ class Grid:
     cell_log_mass: Array
     infinite: float
 
-    def cumulants(self, tilts: Array) -> Array:
-        return log_sum(self.log_mass + np.multiply.outer(tilts, self.losses))
-
-    def floor(self, tilt: float) -> float:
-        return float(log_sum(self.cell_log_mass + tilt * self.cell_losses))
+    def cumulants(self, tilts: Array, below: bool = False) -> Array:
+        losses, log_mass = (self.cell_losses, self.cell_log_mass) if below else (self.losses, self.log_mass)
+        return log_sum(log_mass + np.multiply.outer(tilts, losses))
 
     def moments(self, tilt: float) -> Moments:
         exponent = self.log_mass + tilt * self.losses
@@ -104,11 +98,8 @@ class Times:
     def infinite(self) -> float:
         return self.times * self.loss.infinite
 
-    def cumulants(self, tilts: Array) -> Array:
-        return self.times * self.loss.cumulants(tilts)
-
-    def floor(self, tilt: float) -> float:
-        return self.times * self.loss.floor(tilt)
+    def cumulants(self, tilts: Array, below: bool = False) -> Array:
+        return self.times * self.loss.cumulants(tilts, below)
 
     def moments(self, tilt: float) -> Moments:
         return Moments(*(self.times * value for value in self.loss.moments(tilt)))
@@ -134,11 +125,8 @@ class Together:
     def infinite(self) -> float:
         return sum(part.infinite for part in self.parts)
 
-    def cumulants(self, tilts: Array) -> Array:
-        return np.asarray(np.sum([part.cumulants(tilts) for part in self.parts], axis=0))
-
-    def floor(self, tilt: float) -> float:
-        return sum(part.floor(tilt) for part in self.parts)
+    def cumulants(self, tilts: Array, below: bool = False) -> Array:
+        return np.asarray(np.sum([part.cumulants(tilts, below) for part in self.parts], axis=0))
 
     def moments(self, tilt: float) -> Moments:
         return Moments(*np.sum([part.moments(tilt) for part in self.parts], axis=0).tolist())
@@ -163,11 +151,8 @@ class Sometimes:
     def infinite(self) -> float:
         return self.probability * self.loss.infinite
 
-    def cumulants(self, tilts: Array) -> Array:
-        return self._mixed(self.loss.cumulants(tilts))
-
-    def floor(self, tilt: float) -> float:
-        return float(self._mixed(self.loss.floor(tilt)))
+    def cumulants(self, tilts: Array, below: bool = False) -> Array:
+        return self._mixed(self.loss.cumulants(tilts, below))
 
     def moments(self, tilt: float) -> Moments:
         inner = self.loss.moments(tilt)
@@ -192,7 +177,7 @@ class Sometimes:
 
 
 def grid(pair: Pair, step: float, spacing: float, largest: float = math.inf) -> Grid:
-    """The pair on multiples of `step`, cut where neighbouring losses are about `spacing` noise units apart.
+    """The pair on multiples of `step`, cut where neighbouring losses are about `spacing` noise units apart; 0: on those cuts.
 
     Losses beyond `largest` count as infinite.
     """
@@ -208,7 +193,7 @@ def grid(pair: Pair, step: float, spacing: float, largest: float = math.inf) -> 
     kept, cell = mass > -np.inf, (log_p[:-1] > -np.inf) & np.isfinite(ratio[:-1])
     whole = index.astype(np.int64) if step else np.arange(len(cuts))
     infinite = float(np.exp(log_p[-1]))
-    return Grid(step, cuts[kept], whole[kept], mass[kept], ratio[:-1][cell], log_p[:-1][cell], infinite)
+    return Grid(cuts[kept], whole[kept], mass[kept], ratio[:-1][cell], log_p[:-1][cell], infinite)
 
 
 def connected(found: Cells, which: slice, low: Array, high: Array) -> tuple[Array, Array]:

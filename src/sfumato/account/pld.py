@@ -29,8 +29,7 @@ from sfumato.account.inside import known_cost
 from sfumato.account.loss_grid import Loss
 from sfumato.account.loss_tree import FINE, ROUGH, View, directions, leaves, one_way, steps
 from sfumato.account.noises import Array
-from sfumato.account.single_release import one_step_delta, one_step_epsilon
-from sfumato.account.tail import FAST_WINDOW, LARGEST_WINDOW, Tail, width
+from sfumato.account.tail import FAST_WINDOW, LARGEST_WINDOW, Tail, one_step_delta, one_step_epsilon, window
 from sfumato.errors import CannotAccount
 
 PRECISION = 1e-4
@@ -155,15 +154,16 @@ def _tuned(view: View, tilt: float, epsilon: Real, precision: float) -> tuple[Lo
     spread = max(math.sqrt(rough.moments(tilt).variance), 2 * wanted)
     spacing = ROUGH * min(1.0, max(0.04, math.sqrt(0.3 * wanted / max(_excess(rough, tilt), 1e-300))))
     spacing = ROUGH * 2.0 ** (math.floor(2 * math.log2(spacing / ROUGH)) / 2)
-    window = max(width(rough, tilt, epsilon), 20 * spread)
-    least = window / LARGEST_WINDOW
+    low, high, *_ = window(rough, tilt, epsilon)
+    width = max(high - low, 20 * spread)
+    least = width / LARGEST_WINDOW
     step = min(spread / 4, math.sqrt(12 * wanted / (steps(view.event) * (1 + tilt))))
     good: tuple[Loss, float] | None = None
     for _ in range(8):
         step = 2.0 ** (math.floor(2 * math.log2(max(step, least))) / 2)
         loss, used = view.loss(step, spacing), step
         error = _excess(loss, tilt)
-        enough = error <= wanted or (error <= 6 * wanted and window / step >= FAST_WINDOW)
+        enough = error <= wanted or (error <= 6 * wanted and width / step >= FAST_WINDOW)
         if good and not enough:
             return good
         better = min(step * min(max(math.sqrt(0.6 * wanted / max(error, 1e-300)), 0.02), 50.0), spread / 6)
@@ -179,8 +179,8 @@ def _excess(loss: Loss, tilt: float) -> float:
 
     Where the cumulant is below 1, epsilon is decided by rare steps, and what counts is the relative error of their part.
     """
-    cumulant = loss.moments(tilt).cumulant
-    return (cumulant - loss.floor(tilt)) / tilt / -math.expm1(-max(cumulant, 1e-15))
+    cumulant, below = loss.moments(tilt).cumulant, float(loss.cumulants(np.array([tilt]), below=True)[0])
+    return (cumulant - below) / tilt / -math.expm1(-max(cumulant, 1e-15))
 
 
 def check_noise(event: Event) -> None:

@@ -107,7 +107,7 @@ def _epsilon(setting: Setting, delta: float, name: str) -> tuple[float, str]:
 
 
 def _server(setting: Setting, epsilon: float) -> float | None:
-    return epsilon if setting.server_event() is not None and math.isfinite(epsilon) else None
+    return epsilon if setting.claim().server is not None and math.isfinite(epsilon) else None
 
 
 def _lines(answer: dict[str, Any]) -> list[str]:
