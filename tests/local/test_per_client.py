@@ -27,7 +27,6 @@ from sfumato import (
     calibrate,
     classification,
 )  # fmt: skip
-from sfumato.account.by_client import each_client, for_client
 from sfumato.account.event import (
     ByClient,
     Composed,
@@ -42,6 +41,7 @@ from sfumato.account.event import (
     from_json,
     why_not_private,
 )  # fmt: skip
+from sfumato.account.inside import each_client, for_client
 from sfumato.engine.simulate import simulate
 from sfumato.errors import BadValue, CannotAccount
 from sfumato.gradients import OneByOne

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sfumato.account.by_client import each_client
 from sfumato.account.dominating import merged_gaussian
 from sfumato.account.event import Event, Real
 from sfumato.account.gdp import Gdp
+from sfumato.account.inside import each_client
 from sfumato.account.pld import Pld, check_noise
 from sfumato.account.protocol import Accountant
 from sfumato.account.rdp import Rdp

@@ -299,7 +299,7 @@ class ByClient(Event):
     """What happened to a record depends on whose it is: `groups` gives some clients, by number, an event of their own.
 
     Costs what it costs the client that pays most. Who is in which group is public and stays so: repeating and composing add
-    up what one and the same client went through (`by_client.for_client`), never the worst of several.
+    up what one and the same client went through (`inside.for_client`), never the worst of several.
     """
 
     default: Event

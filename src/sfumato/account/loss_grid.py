@@ -210,25 +210,15 @@ def connected(found: Cells, which: slice, low: Array, high: Array) -> tuple[Arra
         return log_p + np.log1p(-share), log_p + np.log(share)
 
 
-class Inverse:
-    """The tilted law of a loss modulo `size`, from the grid point `first` on, and how far rounding can have lowered it."""
+def inverted(loss: Loss, tilt: float, first: int, size: int) -> tuple[Array, float, float]:
+    """The tilted law of a loss modulo `size` from the grid point `first` on, and how far rounding can have lowered it.
 
-    def __init__(self, loss: Loss, tilt: float, first: int, size: int) -> None:
-        self.size = size
-        self.value, self.error = loss.transform(tilt, size)
-        self.law = np.maximum(np.roll(irfft(self.value, size), -(first % size)), 0.0)
-
-    def each(self) -> float:
-        """How far one entry can be too low: by the mean error of the transform at most."""
-        return (2 * float(self.error.sum()) + self._own() * float(np.abs(self.value).sum())) / self.size
-
-    def together(self) -> float:
-        """How far all entries together can be too low: sqrt(size) times their root mean square (Cauchy and Schwarz).
-
-        That of the law is that of the transform over sqrt(size) (Parseval).
-        """
-        size = float((np.abs(self.value) ** 2).sum())
-        return math.sqrt(2 * float((self.error**2).sum())) + self._own() * math.sqrt(2 * size)
-
-    def _own(self) -> float:
-        return 16 * math.log2(self.size) * ROUNDING
+    One entry by the mean error of the transform at most. All together by sqrt(size) times their root mean square (Cauchy and
+    Schwarz), and that of the law is that of the transform over sqrt(size) (Parseval).
+    """
+    value, error = loss.transform(tilt, size)
+    law = np.maximum(np.roll(irfft(value, size), -(first % size)), 0.0)
+    own = 16 * math.log2(size) * ROUNDING
+    each = (2 * float(error.sum()) + own * float(np.abs(value).sum())) / size
+    together = math.sqrt(2 * float((error**2).sum())) + own * math.sqrt(2 * float((np.abs(value) ** 2).sum()))
+    return law, each, together

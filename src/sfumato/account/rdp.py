@@ -161,9 +161,7 @@ def _(event: PoissonSampled, orders: Array) -> Array:
         return rdp_poisson_replace_gaussian(event.rate, ratio, orders)
     if event.relation is Relation.ADD_REMOVE and not event.event.parts():
         return rdp_poisson(event.rate, partial(rdp_of, event.event), orders, is_symmetric_noise(event.event))
-    raise CannotAccount(
-        f"PoissonSampled of {type(event.event).__name__} has no Renyi bound under {event.relation}. Use 'pld'."
-    )
+    raise _no_bound(event)
 
 
 @rdp_of.register
@@ -177,6 +175,9 @@ def _(event: FixedSizeSampled, orders: Array) -> Array:
         return np.minimum(rdp_fixed_size_gaussian(event.rate, ratio, orders), rdp_gaussian(ratio, orders))
     if ratio is not None and event.relation is Relation.ADD_REMOVE:
         return rdp_poisson_gaussian(event.rate, ratio, orders)
-    raise CannotAccount(
-        f"FixedSizeSampled of {type(event.event).__name__} has no Renyi bound under {event.relation}. Use 'pld'."
-    )
+    raise _no_bound(event)
+
+
+def _no_bound(event: PoissonSampled | FixedSizeSampled) -> CannotAccount:
+    name, inner = type(event).__name__, type(event.event).__name__
+    return CannotAccount(f"{name} of {inner} has no Renyi bound under {event.relation}. Use 'pld'.")

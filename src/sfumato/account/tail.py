@@ -9,7 +9,7 @@ from scipy.fft import next_fast_len
 
 from sfumato.account.event import Real
 from sfumato.account.gdp import bisect
-from sfumato.account.loss_grid import Inverse, Loss
+from sfumato.account.loss_grid import Loss, inverted
 from sfumato.account.noises import ROUNDING, Array
 from sfumato.account.pairs import Pair
 
@@ -61,14 +61,13 @@ class Tail:
         low, high, away, above = window(loss, tilt, centre, step)
         first = math.floor(low / step)
         size = next_fast_len(max(min(math.ceil(high / step) - first + 1, 2 * LARGEST_WINDOW), 64), real=True)
-        inverse = Inverse(loss, tilt, first, size)
-        law = inverse.law + inverse.each()
+        law, doubt, _ = inverted(loss, tilt, first, size)
         self.step, self.centre, self.infinite = step, centre, loss.infinite
         self.losses = (first + np.arange(size)) * step
         offset = self.losses - centre
         self.log_scale = cumulant - tilt * centre
         beyond = min(float(np.min(above - away * self.losses[-1])), 0.0) - tilt * offset[-1]
-        self.mass = law * np.exp(np.minimum(-tilt * offset, 300.0)) * (1 + 4 * size * ROUNDING)
+        self.mass = (law + doubt) * np.exp(np.minimum(-tilt * offset, 300.0)) * (1 + 4 * size * ROUNDING)
         self.above = np.cumsum(self.mass[::-1])[::-1] + math.exp(min(beyond, 300.0))
 
     def epsilon(self, delta: float) -> float:
