@@ -147,7 +147,7 @@ def _power(law: Grid, lattice: float, count: int, rare: float) -> tuple[int, Arr
     size = next_fast_len(math.ceil(high / lattice) + 2 - first, real=True)
     if size > _LARGEST:
         return None
-    mass, _, lost = inverted(total, 0.0, first, size)
+    mass, lost = inverted(total, 0.0, first, size, together=True)
     mass[-1] += lost  # wherever rounding took mass from, it comes back at the largest loss
     return first, mass * math.exp(cumulant) * (1 + 8 * ROUNDING), math.exp(wanted) + total.infinite
 

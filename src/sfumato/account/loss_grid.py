@@ -210,15 +210,15 @@ def connected(found: Cells, which: slice, low: Array, high: Array) -> tuple[Arra
         return log_p + np.log1p(-share), log_p + np.log(share)
 
 
-def inverted(loss: Loss, tilt: float, first: int, size: int) -> tuple[Array, float, float]:
+def inverted(loss: Loss, tilt: float, first: int, size: int, *, together: bool = False) -> tuple[Array, float]:
     """The tilted law of a loss modulo `size` from the grid point `first` on, and how far rounding can have lowered it.
 
-    One entry by the mean error of the transform at most. All together by sqrt(size) times their root mean square (Cauchy and
+    One entry by the mean error of the transform at most. All `together` by sqrt(size) times their root mean square (Cauchy and
     Schwarz), and that of the law is that of the transform over sqrt(size) (Parseval).
     """
     value, error = loss.transform(tilt, size)
     law = np.maximum(np.roll(irfft(value, size), -(first % size)), 0.0)
-    own = 16 * math.log2(size) * ROUNDING
-    each = (2 * float(error.sum()) + own * float(np.abs(value).sum())) / size
-    together = math.sqrt(2 * float((error**2).sum())) + own * math.sqrt(2 * float((np.abs(value) ** 2).sum()))
-    return law, each, together
+    own, sizes = 16 * math.log2(size) * ROUNDING, np.abs(value)
+    if together:
+        return law, math.sqrt(2 * float((error**2).sum())) + own * math.sqrt(2 * float((sizes**2).sum()))
+    return law, (2 * float(error.sum()) + own * float(sizes.sum())) / size

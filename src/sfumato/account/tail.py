@@ -61,7 +61,7 @@ class Tail:
         low, high, away, above = window(loss, tilt, centre, step)
         first = math.floor(low / step)
         size = next_fast_len(max(min(math.ceil(high / step) - first + 1, 2 * LARGEST_WINDOW), 64), real=True)
-        law, doubt, _ = inverted(loss, tilt, first, size)
+        law, doubt = inverted(loss, tilt, first, size)
         self.step, self.centre, self.infinite = step, centre, loss.infinite
         self.losses = (first + np.arange(size)) * step
         offset = self.losses - centre
