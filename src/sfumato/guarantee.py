@@ -9,7 +9,6 @@ from typing import Any
 
 from sfumato.account import accountant
 from sfumato.account.auto import Auto
-from sfumato.account.describe import NEIGHBOURS, describe
 from sfumato.account.event import Event, Relation, Unit, why_not_private
 from sfumato.errors import BadValue
 
@@ -48,7 +47,7 @@ class Guarantee:
         """What is proven, or why nothing is; without the assumptions."""
         if self.epsilon is None:
             return f"No proven guarantee against {self.view}: {self.unproven.rstrip('.')}."
-        change = NEIGHBOURS[self.relation].format(unit=self.unit)
+        change = self.relation.neighbours(self.unit)
         epsilon, delta = rounded_up(self.epsilon, 4), rounded_up(self.delta, 3)
         return (
             f"({epsilon}, {delta})-differential privacy for {self.whose} against {self.view}: whether {change} changes the "
@@ -97,4 +96,4 @@ def guarantee(
         return Guarantee(
             None, delta, unit, relation, view, accountant_name, "", (), "no finite epsilon holds at this delta"
         )
-    return Guarantee(epsilon, delta, unit, relation, view, chosen.name, describe(event), assumptions)
+    return Guarantee(epsilon, delta, unit, relation, view, chosen.name, event.words(), assumptions)

@@ -19,7 +19,6 @@ from sfumato.account.event import (
     Relation,
     Repeated,
 )
-from sfumato.account.gdp import gdp_mu
 from sfumato.errors import BadValue, CannotAccount
 
 SHAPES: dict[str, Callable[[float], Event]] = {
@@ -60,10 +59,6 @@ def test_any_target_from_any_guess(epsilon: float, delta: float, rate: float, ti
     assert attained <= epsilon
     assert attained >= epsilon * (1 - 1e-3) or epsilon < 0.05
     assert counted < 40
-
-
-def test_gaussians_are_calibrated_to_the_last_digits() -> None:
-    assert calibrate_noise(GaussianEvent, 1.0, 1e-5) == pytest.approx(1 / gdp_mu(1.0, 1e-5), rel=1e-8)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan])

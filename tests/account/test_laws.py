@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -88,9 +88,6 @@ class Broken:
 
     def epsilon(self, event: Event, delta: float) -> float:
         return self.epsilon_factor * self.inner.epsilon(self.event(event), delta)
-
-    def epsilons(self, event: Event, times: Sequence[int], delta: float) -> list[float]:
-        return [self.epsilon(Repeated(event, count), delta) for count in times]
 
     def delta(self, event: Event, epsilon: float) -> float:
         return self.inner.delta(event, epsilon)

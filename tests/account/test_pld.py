@@ -25,11 +25,13 @@ from sfumato.account.event import (
     Relation,
     Repeated,
 )
-from sfumato.account.gdp import gdp_delta, gdp_tradeoff, sampled_tradeoff
+from sfumato.account.gdp import gdp_delta, gdp_tradeoff
 from sfumato.account.loss_grid import grid
 from sfumato.account.pairs import Reversed
 from sfumato.account.pld import Pld
 from sfumato.errors import CannotAccount
+
+from .twins import sampled_tradeoff
 
 PLD = accountant("pld")
 
@@ -155,13 +157,6 @@ def test_a_finer_precision_only_lowers_the_bound_a_little(event: Event) -> None:
     for times, delta in ((1, 1e-4), (50, 1e-6), (5000, 1e-5)):
         coarse, fine = (Pld(precision=p).epsilon(Repeated(event, times), delta) for p in (5e-5, 2e-6))
         assert fine * (1 - 1e-6) <= coarse <= fine * (1 + 5e-4)
-
-
-def test_each_round_of_a_run_is_priced_from_one_event() -> None:
-    event = PoissonSampled(0.05, GaussianEvent(1.0))
-    spent = PLD.epsilons(event, range(1, 31), 1e-5)
-    assert spent == sorted(spent)
-    assert spent[-1] == PLD.epsilon(Repeated(event, 30), 1e-5)
 
 
 def test_different_neighbours_are_not_summed() -> None:

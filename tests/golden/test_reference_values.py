@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 from sfumato.account import accountant, calibrate_noise
-from sfumato.account.convert import classic_epsilon_from_zcdp, delta_from_rdp, epsilon_from_zcdp
+from sfumato.account.convert import classic_epsilon_from_rdp, epsilon_from_rdp, log_delta_from_rdp
 from sfumato.account.divergences import (
     rdp_fixed_size_gaussian,
     rdp_gaussian,
     rdp_laplace,
-    rdp_laplace_l2,
     rdp_poisson_gaussian,
     rdp_poisson_laplace,
 )
@@ -32,16 +31,10 @@ from sfumato.account.event import (
     Relation,
     Repeated,
 )
-from sfumato.account.gdp import (
-    analytic_gaussian_noise,
-    clt_mu_poisson,
-    gdp_delta,
-    gdp_epsilon,
-    gdp_mu,
-    gdp_tradeoff,
-    sampled_tradeoff,
-)
+from sfumato.account.gdp import clt_mu_poisson, gdp_delta, gdp_epsilon, gdp_tradeoff
 from sfumato.account.papers import dp_fed_ls as papers
+from sfumato.account.papers.prifedsync import Published
+from tests.account.twins import rdp_laplace_l2, sampled_tradeoff
 
 VALUES = json.loads(Path(__file__).with_name("reference_values.json").read_text())["values"]
 Inputs = dict[str, Any]
@@ -49,6 +42,12 @@ Inputs = dict[str, Any]
 
 def at_order(curve: Callable[..., Any], *numbers: float, order: float) -> float:
     return float(curve(*numbers, np.array([float(order)]))[0])
+
+
+def at_best_order(convert: Callable[..., Any], rho: float, delta: float) -> float:
+    """Divergences of rho times the order, converted at the best of very many orders."""
+    orders = 1 + np.geomspace(1e-3, 1e3, 2_000_001)
+    return float(np.min(convert(orders, rho * orders, delta)))
 
 
 def pld(event: Event, i: Inputs, times: int) -> float:
@@ -80,9 +79,9 @@ COMPUTE: dict[str, Callable[[str, Inputs], Any]] = {
     "rdp.wor_": lambda _, i: at_order(
         rdp_fixed_size_gaussian, i["q"], i["sigma_over_replace_sensitivity"], order=i["alpha"]
     ),
-    "conv.classic.zcdp": lambda _, i: classic_epsilon_from_zcdp(i["rho"], i["delta"]),
-    "conv.improved.zcdp": lambda _, i: epsilon_from_zcdp(i["rho"], i["delta"]),
-    "conv.improved.delta": lambda _, i: delta_from_rdp(i["alpha"], i["rdp"], i["eps"]),
+    "conv.classic.zcdp": lambda _, i: at_best_order(classic_epsilon_from_rdp, i["rho"], i["delta"]),
+    "conv.improved.zcdp": lambda _, i: at_best_order(epsilon_from_rdp, i["rho"], i["delta"]),
+    "conv.improved.delta": lambda _, i: math.exp(log_delta_from_rdp(float(i["alpha"]), i["rdp"], i["eps"])),
     "gdp.delta": lambda _, i: gdp_delta(i["mu"], i["eps"]),
     "gdp.eps": lambda _, i: gdp_epsilon(i["mu"], i["delta"]),
     "gdp.clt.poisson": lambda _, i: clt_mu_poisson(i["q"], i["sigma"], i["T"]),
@@ -102,14 +101,14 @@ COMPUTE: dict[str, Callable[[str, Inputs], Any]] = {
     "pld.truncated": lambda _, i: pld(
         CappedPoissonSampled(i["q"], i["cap"], i["n"], GaussianEvent(i["noise_multiplier"])), i, i["T"]
     ),
-    "paper.prifedsync": lambda _, i: papers.prifedsync_mu(i["n"], i["B"], i["K"], i["R"], i["sigma"]),
+    "paper.prifedsync": lambda _, i: Published(i["B"] / i["n"], i["K"], i["R"], i["sigma"], 1.0, 1).mu,
     "paper.dp_fed_ls.thm": theorem,
     "paper.dp_fed_ls.T2.uniform": lambda _, i: papers.dp_fed_ls_table_uniform(i["q"], i["z"], i["T"], i["delta"]),
     "paper.dp_fed_ls.T3.uniform": lambda _, i: papers.dp_fed_ls_table_uniform(i["q"], i["z"], i["T"], i["delta"]),
     "paper.dp_fed_ls.T2.poisson": lambda _, i: papers.dp_fed_ls_table_poisson(i["q"], i["z"], i["T"], i["delta"]),
     "paper.dp_fed_ls.T3.poisson": lambda _, i: papers.dp_fed_ls_table_poisson(i["q"], i["z"], i["T"], i["delta"]),
     "paper.dp_fedsam": lambda _, i: papers.dp_fedsam_epsilon(i["q"], i["sigma"], i["T"], i["delta"])[0],
-    "calib.analytic": lambda _, i: analytic_gaussian_noise(i["eps"], i["delta"]),
+    "calib.analytic": lambda _, i: calibrate_noise(GaussianEvent, i["eps"], i["delta"]),
     "calib.dp_fed_ls.poisson": lambda _, i: (
         i["G"]
         * calibrate_noise(lambda z: Repeated(PoissonSampled(i["tau"], GaussianEvent(z)), i["T"]), i["eps"], i["delta"])
@@ -122,7 +121,7 @@ COMPUTE: dict[str, Callable[[str, Inputs], Any]] = {
         i["l2_sensitivity"]
         * calibrate_noise(lambda ratio: Repeated(GaussianEvent(ratio), i["Q"]), i["eps"], i["delta"])
     ),
-    "calib.gdp.mu": lambda _, i: gdp_mu(i["eps"], i["delta"]),
+    "calib.gdp.mu": lambda _, i: 1 / calibrate_noise(GaussianEvent, i["eps"], i["delta"]),
     "vote.": lambda _, i: accountant("gdp").epsilon(
         Repeated(GaussianEvent(i["sigma"] / i["l2_sensitivity"]), i["Q"]), i["delta"]
     ),

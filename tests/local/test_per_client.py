@@ -27,8 +27,6 @@ from sfumato import (
     calibrate,
     classification,
 )  # fmt: skip
-from sfumato.account.by_client import each_client, for_client
-from sfumato.account.describe import describe
 from sfumato.account.event import (
     ByClient,
     Composed,
@@ -43,6 +41,7 @@ from sfumato.account.event import (
     from_json,
     why_not_private,
 )  # fmt: skip
+from sfumato.account.inside import each_client, for_client
 from sfumato.engine.simulate import simulate
 from sfumato.errors import BadValue, CannotAccount
 from sfumato.gradients import OneByOne
@@ -170,7 +169,8 @@ def test_the_largest_is_taken_of_everything_that_is_asked() -> None:
     event = Mixture(0.5, ByClient(PoissonSampled(0.1, LOUD), (((7,), PoissonSampled(0.3, SOFT)),)))
     own, auto = for_client(event, 7), accountant("auto")
     assert own == Mixture(0.5, PoissonSampled(0.3, SOFT))
-    assert auto.epsilons(event, [1, 5], 1e-5) == auto.epsilons(own, [1, 5], 1e-5)
+    for times in (1, 5):
+        assert auto.epsilon(Repeated(event, times), 1e-5) == auto.epsilon(Repeated(own, times), 1e-5)
     assert auto.delta(event, 1.0) == auto.delta(own, 1.0) > auto.delta(for_client(event, None), 1.0)
     assert auto.tradeoff(event, 0.1) == auto.tradeoff(own, 0.1) < auto.tradeoff(for_client(event, None), 0.1)
     for name in ("pld", "rdp"):
@@ -182,7 +182,7 @@ def test_the_event_is_kept_and_told() -> None:
     event = Repeated(ByClient(LOUD, (((1, 4), SOFT), ((2,), NonPrivate("no noise")))), 3)
     assert from_json(event.to_json()) == event
     assert why_not_private(event) == "no noise"
-    assert "clients 1, 4: Gaussian noise of 1 times" in describe(event)
+    assert "clients 1, 4: Gaussian noise of 1 times" in event.words()
 
 
 def test_a_ledger_adds_up_each_client() -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sfumato.account.by_client import LargestOverClients, depends_on_client, each_client
 from sfumato.account.dominating import merged_gaussian
-from sfumato.account.event import Event, Real, Repeated
+from sfumato.account.event import Event, Real
 from sfumato.account.gdp import Gdp
+from sfumato.account.inside import each_client
 from sfumato.account.pld import Pld, check_noise
 from sfumato.account.protocol import Accountant
 from sfumato.account.rdp import Rdp
@@ -29,9 +28,9 @@ class Auto:
     name: str = "auto"
 
     def choose(self, event: Event) -> Accountant:
-        """The accountant that will price this event."""
-        if depends_on_client(event):
-            return LargestOverClients(" and ".join(sorted({self.choose(own).name for own in each_client(event)})))
+        """The accountant that will price this event; where it depends on the client, an Auto under the names of all."""
+        if (every := each_client(event)) != [event]:
+            return Auto(" and ".join(sorted({self.choose(own).name for own in every})))
         if merged_gaussian(event) is not None:
             return Gdp()
         check_noise(event)
@@ -46,17 +45,10 @@ class Auto:
         return Pld()
 
     def epsilon(self, event: Event, delta: Real) -> float:
-        """The smallest epsilon that is proven at `delta`."""
-        return self.choose(event).epsilon(event, delta)
-
-    def epsilons(self, event: Event, times: Sequence[int], delta: Real) -> list[float]:
-        """The epsilon after each number of repetitions in `times`."""
-        return [self.epsilon(Repeated(event, count), delta) for count in times]
+        return max(self.choose(own).epsilon(own, delta) for own in each_client(event))
 
     def delta(self, event: Event, epsilon: Real) -> float:
-        """The smallest delta that is proven at `epsilon`."""
-        return self.choose(event).delta(event, epsilon)
+        return max(self.choose(own).delta(own, epsilon) for own in each_client(event))
 
     def tradeoff(self, event: Event, false_positive_rate: Real) -> float:
-        """A proven floor under the false negative rate of every test with this false positive rate."""
-        return self.choose(event).tradeoff(event, false_positive_rate)
+        return min(self.choose(own).tradeoff(own, false_positive_rate) for own in each_client(event))

@@ -1,4 +1,4 @@
-"""From Renyi divergence to (epsilon, delta), both ways, by the improved conversion and by the classic one.
+"""From Renyi divergence to (epsilon, delta), both ways, by the improved conversion and by the classic one; and to a trade-off.
 
 Improved (Canonne, Kamath, Steinke 2020, Proposition 12): a mechanism with divergence rho at order a has
 delta <= e^{(a-1)(rho - epsilon)} / a * (1 - 1/a)^{a-1}. Solved for epsilon:
@@ -29,18 +29,13 @@ def epsilon_from_rdp(order: Number, rho: Number, delta: Real) -> Number:
 
 
 def log_delta_from_rdp(order: Number, rho: Number, epsilon: Real) -> Number:
-    """The log of the delta that `delta_from_rdp` gives."""
-    result: Number = (order - 1) * (rho - epsilon + np.log1p(-1 / order)) - np.log(order)
-    return result
+    """The log of the improved conversion, solved for delta.
 
-
-def delta_from_rdp(order: Real, rho: Real, epsilon: Real) -> float:
-    """The improved conversion, solved for delta.
-
-    >>> round(delta_from_rdp(8, 0.5, 2.0) * 1e6, 6)
+    >>> round(math.exp(log_delta_from_rdp(8.0, 0.5, 2.0)) * 1e6, 6)
     1.351681
     """
-    return math.exp(min(log_delta_from_rdp(float(order), rho, epsilon), 0.0))
+    result: Number = (order - 1) * (rho - epsilon + np.log1p(-1 / order)) - np.log(order)
+    return result
 
 
 def classic_epsilon_from_rdp(order: Number, rho: Number, delta: Real) -> Number:
@@ -48,29 +43,11 @@ def classic_epsilon_from_rdp(order: Number, rho: Number, delta: Real) -> Number:
     return rho + math.log(1 / delta) / (order - 1)
 
 
-def classic_epsilon_from_zcdp(rho: Real, delta: Real) -> float:
-    """rho-zCDP by the classic conversion at its best order: rho + 2 sqrt(rho log(1/delta)).
+def tradeoff_from_profile(epsilons: Array, deltas: Array, false_positive_rate: Real) -> float:
+    """A floor under the false negative rate of every test, from delta(epsilon) at some epsilons >= 0.
 
-    >>> round(classic_epsilon_from_zcdp(0.4, 1e-5), 6)
-    4.691932
+    f(a) >= max(1 - delta - e^epsilon a, e^-epsilon (1 - delta - a)) at each of them.
     """
-    return rho + 2 * math.sqrt(rho * math.log(1 / delta))
-
-
-def epsilon_from_zcdp(rho: Real, delta: Real) -> float:
-    """rho-zCDP by the improved conversion at its best real order.
-
-    >>> round(epsilon_from_zcdp(0.4, 1e-5), 6)
-    4.161533
-    """
-    if rho == 0:
-        return 0.0
-    low, high = -30.0, 60.0  # log(order - 1)
-    best = 0.0
-    for _ in range(12):  # the bound is quasi-convex in the order: zoom in on the best of 41 points
-        logs = np.linspace(low, high, 41)
-        orders = 1 + np.exp(logs)
-        values = epsilon_from_rdp(orders, rho * orders, delta)
-        at = int(np.argmin(values))
-        best, low, high = float(values[at]), logs[max(at - 1, 0)], logs[min(at + 1, 40)]
-    return max(0.0, best)
+    left = 1 - deltas - np.exp(np.minimum(epsilons, 700.0)) * false_positive_rate
+    right = np.exp(-epsilons) * (1 - deltas - false_positive_rate)
+    return float(max(0.0, left.max(), right.max()))

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from sfumato.account.event import Real
-from sfumato.account.noises import Array
+from sfumato.account.noises import Array, log_sampled, log_sum
 
 LARGEST_QUADRATURE = 2_000_000
 
@@ -39,15 +39,6 @@ def rdp_laplace(ratio: Real, orders: Array) -> Array:
     return np.asarray(np.logaddexp(up, down) / (a - 1))
 
 
-def rdp_laplace_l2(ratio: Real, dimension: int, orders: Array) -> Array:
-    """Laplace noise of scale `ratio` times an L2 sensitivity: the equal split, dimension * g(1 / (ratio sqrt(dimension))).
-
-    >>> rdp_laplace_l2(1.0, 100, np.array([8.0])).round(6).tolist()
-    [3.567677]
-    """
-    return dimension * rdp_laplace(ratio * math.sqrt(dimension), orders)
-
-
 def rdp_poisson_gaussian(rate: Real, ratio: Real, orders: Array) -> Array:
     """The Poisson-sampled Gaussian under add/remove.
 
@@ -62,8 +53,8 @@ def rdp_poisson_gaussian(rate: Real, ratio: Real, orders: Array) -> Array:
         if (high + 40) / step * len(some) > LARGEST_QUADRATURE:
             return np.full(len(some), np.inf)
         x = np.arange(-40.0, high, step)
-        growth = _log_sampled(rate, shift * x - shift**2 / 2)
-        return _log_sum(-(x**2) / 2 + np.multiply.outer(some, growth)) + math.log(step / math.sqrt(2 * math.pi))
+        growth = log_sampled(shift * x - shift**2 / 2, rate)
+        return log_sum(-(x**2) / 2 + np.multiply.outer(some, growth)) + math.log(step / math.sqrt(2 * math.pi))
 
     return _mixed_orders(orders, rate, lambda count: count * (count - 1) / (2 * ratio**2), fractional)
 
@@ -82,8 +73,8 @@ def rdp_poisson_laplace(rate: Real, ratio: Real, orders: Array) -> Array:
         edges = np.linspace(0.0, t, panels + 1)
         x = (edges[:-1, None] + (nodes + 1) / 2 * (t / panels)).ravel()
         log_weight = np.log(np.tile(weights, panels) * t / panels / 4) - x
-        middle = _log_sum(log_weight + np.multiply.outer(some, _log_sampled(rate, 2 * x - t)))
-        ends = [some * float(_log_sampled(rate, np.array([end]))[0]) + mass for end, mass in ((-t, 0.0), (t, -t))]
+        middle = log_sum(log_weight + np.multiply.outer(some, log_sampled(2 * x - t, rate)))
+        ends = [some * float(log_sampled(np.array([end]), rate)[0]) + mass for end, mass in ((-t, 0.0), (t, -t))]
         return np.logaddexp(middle, np.logaddexp(*ends) - math.log(2))
 
     def cgf(count: Array) -> Array:
@@ -105,9 +96,9 @@ def rdp_poisson_replace_gaussian(rate: Real, ratio: Real, orders: Array) -> Arra
     if fits.any():
         edge = float(orders[fits].max()) * half * 2 + 40
         x = np.arange(-edge, edge, step)
-        up, down = _log_sampled(rate, half * x - half**2 / 2), _log_sampled(rate, -half * x - half**2 / 2)
+        up, down = (log_sampled(way * half * x - half**2 / 2, rate) for way in (1, -1))
         exponent = -(x**2) / 2 + down + np.multiply.outer(orders[fits], up - down)
-        result[fits] = (_log_sum(exponent) + math.log(step / math.sqrt(2 * math.pi))) / (orders[fits] - 1)
+        result[fits] = (log_sum(exponent) + math.log(step / math.sqrt(2 * math.pi))) / (orders[fits] - 1)
     return np.asarray(np.maximum(result, 0.0))
 
 
@@ -123,8 +114,7 @@ def rdp_fixed_size_gaussian(rate: Real, ratio: Real, orders: Array) -> Array:
     """
     orders = np.asarray(orders, float)
     top = int(min(256, math.ceil(orders.max()), max(4, 40_000 * ratio)))
-    whole = np.arange(2.0, max(top, 2) + 1)
-    return _chord(orders, _wang(rate, 1 / ratio, whole))
+    return _chord(orders, _series(rate, _wang(1 / ratio, max(top, 2))))
 
 
 def rdp_poisson(rate: Real, inner: Callable[[Array], Array], orders: Array, symmetric: bool) -> Array:
@@ -143,13 +133,11 @@ def rdp_poisson(rate: Real, inner: Callable[[Array], Array], orders: Array, symm
 
 def rdp_fixed_size(rate: Real, inner: Callable[[Array], Array], orders: Array) -> Array:
     """A cohort of fixed size of anything with the divergence `inner`, under replace (Wang, Balle, Kasiviswanathan 2019, Thm 9)."""
-
-    whole = _whole(orders)
-    count = np.arange(float(whole.max()) + 1)
+    count = np.arange(float(_whole(orders).max()) + 1)
     grown = (count - 1) * inner(np.maximum(count, 2.0))
     term = np.where(count < 2, -np.inf, math.log(2) + grown)
     term[0], term[2] = 0.0, min(float(term[2]), math.log(4) + _log_expm1(float(grown[2])))
-    return _chord(orders, _log_sum(_log_binomial(whole[:, None], count) + count * math.log(rate) + term))
+    return _chord(orders, _series(rate, term))
 
 
 def _whole(orders: Array) -> Array:
@@ -171,34 +159,36 @@ def _log_expm1(value: Real) -> float:
     return value + math.log(-math.expm1(-value)) if value > 0 else -math.inf
 
 
-def _wang(rate: float, shift: float, whole: Array) -> Array:
-    """log of 1 + sum over j >= 2 of binomial(order, j) rate^j times the j-th term, at each whole order."""
-    top = int(whole.max())
+def _series(rate: float, term: Array) -> Array:
+    """The log of the sum over j of binomial(order, j) rate^j times e^term, at the orders 2, 3, ... up to the last term."""
+    count = np.arange(float(len(term)))
+    return log_sum(_log_binomial(count[2:, None], count) + count * math.log(rate) + term)
+
+
+def _wang(shift: float, top: int) -> Array:
+    """The logs of the terms j = 0 to `top` of Theorem 27."""
     even = np.arange(2, top + 2, 2)
     x = np.arange(-40.0, top * shift + 40, 0.1 if shift < 4 else 0.2)
     with np.errstate(divide="ignore"):
         distance = shift * x - shift**2 / 2
         gap = np.where(distance > 30, distance, np.log(np.abs(np.expm1(np.minimum(distance, 30)))))
     density = -(x**2) / 2 + math.log((x[1] - x[0]) / math.sqrt(2 * math.pi))
-    moment = np.array([_log_sum(density + power * gap) for power in even])
+    moment = np.array([log_sum(density + power * gap) for power in even])
     term = np.full(top + 1, -np.inf)
     term[0] = 0.0
     j = np.arange(3, top + 1)
     gaussian = np.arange(top + 1) * (np.arange(top + 1) - 1) * shift**2 / 2
-    term[2] = min(math.log(4) + shift**2 + math.log(-math.expm1(-(shift**2))), shift**2 + math.log(2))
+    term[2] = min(math.log(4) + _log_expm1(shift**2), shift**2 + math.log(2))
     pairwise = math.log(4) + (moment[j // 2 - 1] + moment[(j + 1) // 2 - 1]) / 2
     term[3:] = np.minimum(pairwise, math.log(2) + gaussian[3:])
-    count = np.arange(top + 1.0)
-    return _log_sum(_log_binomial(whole[:, None], count) + count * math.log(rate) + term)
+    return term
 
 
 def _mixed_orders(
     orders: Array, rate: float, cgf: Callable[[Array], Array], fractional: Callable[[Array], Array]
 ) -> Array:
     """Whole orders by the binomial sum, the rest by quadrature, or by the chord of whole ones where that fails."""
-    orders = np.asarray(orders, float)
-    if rate == 1.0:
-        rate = 1 - 1e-16
+    orders, rate = np.asarray(orders, float), min(rate, 1 - 1e-16)
     whole = orders == np.floor(orders)
     result = np.empty(len(orders))
     result[whole] = [_binomial_sum(int(order), rate, cgf) for order in orders[whole]]
@@ -217,21 +207,10 @@ def _binomial_sum(order: int, rate: float, cgf: Callable[[Array], Array]) -> flo
         return 0.0
     count = np.arange(order + 1, dtype=float)
     terms = _log_binomial(np.array(float(order)), count) + (order - count) * math.log1p(-rate) + count * math.log(rate)
-    return float(_log_sum(terms + cgf(count)))
-
-
-def _log_sampled(rate: float, loss: Array) -> Array:
-    """log(1 - rate + rate e^loss), precise where it is near 0."""
-    small = np.log1p(rate * np.expm1(np.minimum(loss, 30)))
-    return np.where(loss > 30, np.logaddexp(math.log1p(-min(rate, 1 - 1e-16)), math.log(rate) + loss), small)
+    return float(log_sum(terms + cgf(count)))
 
 
 def _log_binomial(n: Array, k: Array) -> Array:
     with np.errstate(invalid="ignore"):
         value = gammaln(n + 1) - gammaln(k + 1) - gammaln(np.maximum(n - k, 0) + 1)
     return np.where(k <= n, value, -np.inf)
-
-
-def _log_sum(values: Array) -> Array:
-    top = np.max(values, axis=-1, keepdims=True)
-    return np.asarray(np.log(np.sum(np.exp(values - top), axis=-1)) + top[..., 0])

@@ -25,8 +25,8 @@ from sfumato.account.event import (
     Relation,
     Repeated,
 )
-from sfumato.account.noises import ROUNDING, GaussianNoise, LaplaceNoise, Noise
-from sfumato.account.pairs import Atoms, EitherWay, Mixed, Pair, Plain, PoissonReplaced, Sampled, SampledPair
+from sfumato.account.noises import ROUNDING, GaussianNoise, LaplaceNoise
+from sfumato.account.pairs import Atoms, EitherWay, Mixed, Pair, Plain, PoissonReplaced, Sampled
 from sfumato.errors import CannotAccount
 
 _DOWN = 1 - 4 * ROUNDING
@@ -69,12 +69,9 @@ def _(event: PoissonSampled | FixedSizeSampled) -> float | None:
     return merged_gaussian(event.event) if event.rate == 1.0 else None
 
 
-def noise_of(event: Event) -> Noise | None:
-    """The noise inside a sampled event, if that is all there is."""
+def _gaussian(event: Event) -> GaussianNoise | None:
     ratio = merged_gaussian(event)
-    if ratio is not None:
-        return GaussianNoise(1 / ratio)
-    return LaplaceNoise(1 / event.ratio) if isinstance(event, LaplaceEvent) else None
+    return None if ratio is None else GaussianNoise(1 / ratio)
 
 
 def _sampled(event: Event, rate: float) -> Pair:
@@ -83,22 +80,19 @@ def _sampled(event: Event, rate: float) -> Pair:
     This dominates a Poisson sample for any pair of the two neighbours that differ by one unit (Zhu, Dong, Wang 2022,
     Theorem 11). An event that is made of others is not asked for its pair, since it has none of its own.
     """
-    noise = noise_of(event)
-    if noise is not None:
-        return Sampled(noise, rate) if rate < 1 else Plain(noise)
-    if event.parts():
+    if event.parts() and merged_gaussian(event) is None:
         raise CannotAccount(
             f"sampling around {type(event).__name__} has no proof here. Sample a single release and repeat that."
         )
-    return SampledPair(pair_of(event), rate) if rate < 1 else pair_of(event)
+    return Sampled(pair_of(event), rate) if rate < 1 else pair_of(event)
 
 
 @singledispatch
 def pair_of(event: Event) -> Pair:
     """The dominating pair of an event that is not made of other events' repetition, composition or participation."""
-    ratio = merged_gaussian(event)
-    if ratio is not None:
-        return Plain(GaussianNoise(1 / ratio))
+    noise = _gaussian(event)
+    if noise is not None:
+        return Plain(noise)
     raise CannotAccount(
         f"no dominating pair is known for {type(event).__name__}. Register one with sfumato.account.dominating.pair_of."
     )
@@ -113,10 +107,10 @@ def _(event: LaplaceEvent) -> Pair:
 def _(event: PoissonSampled) -> Pair:
     if event.relation is Relation.ADD_REMOVE:
         return _sampled(event.event, event.rate)
-    noise = noise_of(event.event)
-    if event.relation is Relation.REPLACE and isinstance(noise, GaussianNoise):
+    noise = _gaussian(event.event)
+    if event.relation is Relation.REPLACE and noise is not None:
         return PoissonReplaced(noise, event.rate) if event.rate < 1 else Plain(noise)
-    raise _no_proof(event, event.relation)
+    raise _no_proof(event)
 
 
 @pair_of.register
@@ -125,11 +119,11 @@ def _(event: FixedSizeSampled) -> Pair:
         pair = _sampled(event.event, event.rate)
         if event.rate == 1.0:
             return pair
-        if noise_of(event.event) is not None or pair_of(event.event).symmetric:
+        if pair_of(event.event).symmetric:
             return EitherWay(pair)
-    if event.relation is Relation.ADD_REMOVE and isinstance(noise_of(event.event), GaussianNoise):
+    if event.relation is Relation.ADD_REMOVE and merged_gaussian(event.event) is not None:
         return _sampled(event.event, event.rate)
-    raise _no_proof(event, event.relation)
+    raise _no_proof(event)
 
 
 @pair_of.register
@@ -154,17 +148,17 @@ def _(event: CappedPoissonSampled) -> Pair:
 
     If it did not, the event is Poisson-sampled. If it did, the unit displaces another, so the sensitivity doubles.
     """
-    noise = noise_of(event.event)
-    if event.relation is not Relation.ADD_REMOVE or not isinstance(noise, GaussianNoise):
-        raise _no_proof(event, event.relation)
+    noise = _gaussian(event.event)
+    if event.relation is not Relation.ADD_REMOVE or noise is None:
+        raise _no_proof(event)
     bites = float(bdtrc(event.cap - 1, event.population - 1, event.rate))
-    free = Sampled(noise, event.rate)
+    free = Sampled(Plain(noise), event.rate)
     if bites == 0.0:
         return free
     taken = float(bdtrc(event.cap, event.population, event.rate)) * event.cap / bites / event.population
     return Mixed(bites, PoissonReplaced(GaussianNoise(4 * noise.shift), taken), free)
 
 
-def _no_proof(event: PoissonSampled | FixedSizeSampled | CappedPoissonSampled, relation: Relation) -> CannotAccount:
+def _no_proof(event: PoissonSampled | FixedSizeSampled | CappedPoissonSampled) -> CannotAccount:
     name, inner = type(event).__name__, type(event.event).__name__
-    return CannotAccount(f"{name} of {inner} has no proof under {relation}. Use add_remove, or a Gaussian.")
+    return CannotAccount(f"{name} of {inner} has no proof under {event.relation}. Use add_remove, or a Gaussian.")

@@ -6,7 +6,7 @@ distance; nothing else may. Sampling wraps an event, `Repeated` holds the only c
 
 Events are frozen, hashable and round-trip through JSON. A third party adds one by subclassing `Event`, decorating it
 with `@register`, and teaching an accountant about it (`merged_gaussian`, `pair_of`, `rdp_of`). What it is made of is read from
-its fields; it may say its own `words` and what it is `under_replace`.
+its fields; it may say its own `words`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,15 @@ class Relation(StrEnum):
         """As it is written in a sentence."""
         return {"add_remove": "add/remove", "zero_out": "zero-out"}.get(self.value, self.value)
 
+    def neighbours(self, unit: Unit) -> str:
+        """What differs between the two worlds."""
+        match self:
+            case Relation.ADD_REMOVE:
+                return f"the {unit} is in the data or is not"
+            case Relation.REPLACE:
+                return f"the {unit}'s data are swapped for any other"
+        return f"the {unit} stays, but its contribution is zero"
+
 
 class Event:
     """Something that happened to private data."""
@@ -55,8 +64,18 @@ class Event:
         """The events directly inside this one, wherever in its fields they are; a leaf has none."""
         return tuple(_events(getattr(self, f.name) for f in dataclasses.fields(self)))  # type: ignore[arg-type]
 
+    def walk(self) -> Iterator[Event]:
+        """The event and everything inside it."""
+        yield self
+        for part in self.parts():
+            yield from part.walk()
+
     def words(self) -> str:
-        """What happened, as the end of a sentence."""
+        """What happened, as the end of a sentence.
+
+        >>> Repeated(PoissonSampled(0.05, GaussianEvent(1.0)), 200).words()
+        'Gaussian noise of 1 times the sensitivity, Poisson sampling at rate 0.05, 200 times'
+        """
         return type(self).__name__
 
 
@@ -120,6 +139,9 @@ def _check_positive(name: str, value: float) -> None:
 class Nothing(Event):
     """No private data was touched: costs 0."""
 
+    def words(self) -> str:
+        return "nothing that touches private data"
+
 
 @register
 @dataclass(frozen=True)
@@ -127,6 +149,9 @@ class NonPrivate(Event):
     """Private data was used without a proven guarantee: costs infinity."""
 
     reason: str = ""
+
+    def words(self) -> str:
+        return f"a step without a proven guarantee{f' ({self.reason})' if self.reason else ''}"
 
 
 @register
@@ -139,6 +164,9 @@ class GaussianEvent(Event):
     def __post_init__(self) -> None:
         _check_positive("GaussianEvent ratio", self.ratio)
 
+    def words(self) -> str:
+        return f"Gaussian noise of {self.ratio:.6g} times the sensitivity"
+
 
 @register
 @dataclass(frozen=True)
@@ -149,6 +177,9 @@ class LaplaceEvent(Event):
 
     def __post_init__(self) -> None:
         _check_positive("LaplaceEvent ratio", self.ratio)
+
+    def words(self) -> str:
+        return f"Laplace noise of scale {self.ratio:.6g} times the L1 sensitivity"
 
 
 @register
@@ -169,6 +200,9 @@ class PoissonSampled(Event):
         object.__setattr__(self, "relation", Relation(self.relation))
         _check_probability("PoissonSampled rate", self.rate)
 
+    def words(self) -> str:
+        return f"{self.event.words()}, Poisson sampling at rate {self.rate:.6g}"
+
 
 @register
 @dataclass(frozen=True)
@@ -187,6 +221,9 @@ class FixedSizeSampled(Event):
     def __post_init__(self) -> None:
         object.__setattr__(self, "relation", Relation(self.relation))
         _check_probability("FixedSizeSampled rate", self.rate)
+
+    def words(self) -> str:
+        return f"{self.event.words()}, fixed-size sampling at rate {self.rate:.6g}"
 
 
 @register
@@ -208,7 +245,6 @@ class CuriousDraws(Event):
             )
 
     def words(self) -> str:
-        """What happened, as the end of a sentence."""
         who = "a curious client" if self.curious == 1 else f"{self.curious} curious clients"
         return f"{who} may know their own draws ({self.size} of {self.population})"
 
@@ -235,6 +271,9 @@ class CappedPoissonSampled(Event):
                 f"CappedPoissonSampled cap={self.cap}: from 1 to the population ({self.population}) is needed."
             )
 
+    def words(self) -> str:
+        return f"{self.event.words()}, Poisson sampling at rate {self.rate:.6g} capped at {self.cap}"
+
 
 @register
 @dataclass(frozen=True)
@@ -250,6 +289,9 @@ class Mixture(Event):
     def __post_init__(self) -> None:
         _check_probability("Mixture probability", self.probability)
 
+    def words(self) -> str:
+        return f"with probability {self.probability:.6g}: {self.event.words()}"
+
 
 @register
 @dataclass(frozen=True)
@@ -257,11 +299,21 @@ class ByClient(Event):
     """What happened to a record depends on whose it is: `groups` gives some clients, by number, an event of their own.
 
     Costs what it costs the client that pays most. Who is in which group is public and stays so: repeating and composing add
-    up what one and the same client went through (`individual.for_client`), never the worst of several.
+    up what one and the same client went through (`inside.for_client`), never the worst of several.
     """
 
     default: Event
     groups: tuple[tuple[tuple[int, ...], Event], ...] = ()
+
+    def words(self) -> str:
+        others = "; ".join(f"{_clients(who)}: {own.words()}" for who, own in self.groups)
+        return f"[{self.default.words()}{f'; but {others}' if others else ''}]"
+
+
+def _clients(who: tuple[int, ...]) -> str:
+    first = ", ".join(map(str, who[:5]))
+    more = f" and {len(who) - 5} more" if len(who) > 5 else ""
+    return f"client{'' if len(who) == 1 else 's'} {first}{more}"
 
 
 @register
@@ -276,6 +328,12 @@ class Repeated(Event):
         if isinstance(self.times, bool) or not isinstance(self.times, int) or self.times < 1:
             raise BadValue(f"Repeated times={self.times}: a whole number of at least 1 is needed.")
 
+    def words(self) -> str:
+        within = self.event.words()
+        return (
+            f"{self.times:,} times ({within})" if isinstance(self.event, Mixture) else f"{within}, {self.times:,} times"
+        )
+
 
 @register
 @dataclass(frozen=True)
@@ -283,6 +341,9 @@ class Composed(Event):
     """Different events in a row, each free to depend on what the earlier ones released."""
 
     events: tuple[Event, ...]
+
+    def words(self) -> str:
+        return "; then ".join(part.words() for part in self.events) or Nothing().words()
 
 
 def compose(*events: Event) -> Event:
@@ -314,6 +375,4 @@ def why_not_private(event: Event) -> str | None:
     >>> why_not_private(Repeated(NonPrivate("no noise"), 3))
     'no noise'
     """
-    if isinstance(event, NonPrivate):
-        return event.reason
-    return next((why for part in event.parts() if (why := why_not_private(part)) is not None), None)
+    return next((part.reason for part in event.walk() if isinstance(part, NonPrivate)), None)

@@ -8,17 +8,17 @@ under-report for few rounds or small delta, and no accountant uses them as a bou
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import erf, erfcx, log_ndtr, ndtr, ndtri, roots_jacobi
 
-from sfumato.account.checks import check_delta, check_epsilon, check_rate, check_target
+from sfumato.account.checks import check_delta, check_epsilon, check_rate
 from sfumato.account.convert import Number
 from sfumato.account.dominating import merged_gaussian
-from sfumato.account.event import Event, Real, Repeated
-from sfumato.account.inside import check_one_relation, costs_nothing, is_non_private
+from sfumato.account.event import Event, Real
+from sfumato.account.inside import known_cost
 from sfumato.account.noises import ROUNDING
 from sfumato.errors import CannotAccount
 
@@ -34,7 +34,7 @@ _WEIGHTS = np.append(2 / 36, _INNER_WEIGHTS / (1 + _INNER)) / 2
 class Gdp:
     """Prices compositions of Gaussians exactly and refuses everything else.
 
-    >>> from sfumato.account.event import GaussianEvent
+    >>> from sfumato.account.event import GaussianEvent, Repeated
     >>> round(Gdp().epsilon(Repeated(GaussianEvent(25.0), 500), 1e-5), 6)
     3.84861
     """
@@ -42,31 +42,22 @@ class Gdp:
     name: str = "gdp"
 
     def epsilon(self, event: Event, delta: Real) -> float:
-        """The exact epsilon at `delta`."""
         check_delta(delta)
         return gdp_epsilon(self.mu(event), delta)
 
-    def epsilons(self, event: Event, times: Sequence[int], delta: Real) -> list[float]:
-        """The exact epsilon after each number of repetitions in `times`."""
-        return [self.epsilon(Repeated(event, count), delta) for count in times]
-
     def delta(self, event: Event, epsilon: Real) -> float:
-        """The exact delta at `epsilon`."""
         check_epsilon(epsilon)
         return gdp_delta(self.mu(event), epsilon)
 
     def tradeoff(self, event: Event, false_positive_rate: Real) -> float:
-        """The exact trade-off function."""
         check_rate(false_positive_rate)
         return gdp_tradeoff(self.mu(event), false_positive_rate)
 
     def mu(self, event: Event) -> float:
         """The mu of an event that is exactly Gaussian."""
-        check_one_relation(event)
-        if costs_nothing(event):
-            return 0.0
-        if is_non_private(event):
-            return math.inf
+        known = known_cost(event)
+        if known is not None:
+            return known
         ratio = merged_gaussian(event)
         if ratio is None:
             raise CannotAccount(
@@ -133,30 +124,11 @@ def gdp_epsilon(mu: Real, delta: Real) -> float:
     target = math.log(delta)
     if _log_delta(mu, _threshold(mu, 0.0)) <= target:
         return 0.0
-    _, at = _bisect(max(-mu / 2, -_FAR), _FAR, lambda threshold: _log_delta(mu, threshold) > target)
+    _, at = bisect(max(-mu / 2, -_FAR), _FAR, lambda threshold: _log_delta(mu, threshold) > target)
     return math.nextafter(mu * (at + mu / 2 + 4 * ROUNDING * (abs(at) + mu / 2)), math.inf)
 
 
-def gdp_mu(epsilon: Real, delta: Real) -> float:
-    """The largest mu whose epsilon at `delta` is at most `epsilon`, rounded down.
-
-    >>> round(gdp_mu(8.0, 1e-5), 8)
-    1.6660306
-    """
-    check_target(epsilon)
-    check_delta(delta)
-    target = math.log(delta)
-
-    def holds(mu: float) -> bool:
-        return _log_delta(mu, _threshold(mu, epsilon)) <= target
-
-    high = 1.0
-    while holds(high):
-        high *= 2
-    return _bisect(0.0, high, holds)[0]
-
-
-def _bisect(low: float, high: float, below: Callable[[float], bool]) -> tuple[float, float]:
+def bisect(low: float, high: float, below: Callable[[float], bool]) -> tuple[float, float]:
     """Two neighbours to 14 digits, such that `below` was seen to hold at the first and not to hold at the second."""
     while high - low > 1e-14 * max(abs(low), abs(high)):
         middle = low + (high - low) / 2
@@ -164,15 +136,6 @@ def _bisect(low: float, high: float, below: Callable[[float], bool]) -> tuple[fl
             break
         low, high = (middle, high) if below(middle) else (low, middle)
     return low, high
-
-
-def analytic_gaussian_noise(epsilon: Real, delta: Real, sensitivity: Real = 1.0) -> float:
-    """The smallest standard deviation of one Gaussian release (Balle and Wang 2018).
-
-    >>> round(analytic_gaussian_noise(8.0, 1e-5), 6)
-    0.600229
-    """
-    return sensitivity / gdp_mu(epsilon, delta)
 
 
 def gdp_tradeoff(mu: Real, false_positive_rate: Real) -> float:
@@ -187,31 +150,6 @@ def gdp_tradeoff(mu: Real, false_positive_rate: Real) -> float:
         return 0.0
     cut = float(ndtri(false_positive_rate))
     return float(ndtr(-cut - mu - 8 * ROUNDING * (1 + abs(cut) + mu))) * (1 - 8 * ROUNDING) if cut > -math.inf else 1.0
-
-
-def sampled_tradeoff(rate: Real, mu: Real, false_positive_rate: Real) -> float:
-    """C_rate(G_mu)(a), the trade-off of one step on a batch of fixed size under replace (Dong, Roth, Su 2022).
-
-    With f = rate G_mu + (1 - rate) identity and x the fixed point of G_mu: f up to x, slope -1 up to f(x), then the
-    inverse of f.
-
-    >>> round(sampled_tradeoff(0.1, 1.0, 0.5), 6)
-    0.461708
-    """
-
-    def sampled(at: Real) -> float:
-        return rate * gdp_tradeoff(mu, at) + (1 - rate) * (1 - at)
-
-    fixed = float(ndtr(-mu / 2))
-    if false_positive_rate <= fixed:
-        return sampled(false_positive_rate)
-    if false_positive_rate <= sampled(fixed):
-        return fixed + sampled(fixed) - false_positive_rate
-    low, high = 0.0, fixed  # the inverse, by bisection: f falls
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (middle, high) if sampled(middle) > false_positive_rate else (low, middle)
-    return low
 
 
 def clt_mu_poisson(rate: Real, ratio: Real, times: int) -> float:

@@ -108,21 +108,19 @@ def _jumps(pair: Pair, edge: float, offset: float, usual: float, step: float, sp
     up = np.unique(np.ceil((losses[losses > 0] - offset) / step))
     down = np.unique(np.floor((losses[losses < 0] - offset) / step))
     up, down = up[up * step + offset > edge], down[down * step + offset < -edge]
-    index = [np.zeros(1)]
-    mass = [np.array([usual])]
     above = np.append(edge, up * step + offset)
     found = pair.cells(np.concatenate([-above[::-1], [0.0], above]))
     upper = np.append(math.floor((edge - offset) / step), up)
-    low, high = connected(found, slice(-len(above), -1), upper[:-1] * step + offset, upper[1:] * step + offset)
+    rises = connected(found, slice(-len(above), -1), upper[:-1] * step + offset, upper[1:] * step + offset)
     infinite = float(np.exp(found.log_p[-1] + found.error[-1]))
-    index, mass = [*index, upper[:-1], upper[1:]], [*mass, low, high]
     below = np.append(down * step + offset, -edge)
     found = pair.cells(np.concatenate([below, [0.0], -below[::-1]]))
     lower = np.append(down, math.ceil((-edge - offset) / step))
-    low, high = connected(found, slice(1, len(below)), lower[:-1] * step + offset, lower[1:] * step + offset)
-    index, mass = [*index, lower[:-1], lower[1:], lower[:1]], [*mass, low, high, found.log_p[:1] + found.error[:1]]
-    where, which = np.unique(np.concatenate(index), return_inverse=True)
-    total = np.bincount(which, weights=np.exp(np.concatenate(mass)))
+    falls = connected(found, slice(1, len(below)), lower[:-1] * step + offset, lower[1:] * step + offset)
+    index = np.concatenate([[0.0], upper[:-1], upper[1:], lower[:-1], lower[1:], lower[:1]])
+    mass = np.concatenate([[usual], *rises, *falls, found.log_p[:1] + found.error[:1]])
+    where, which = np.unique(index, return_inverse=True)
+    total = np.bincount(which, weights=np.exp(mass))
     with np.errstate(divide="ignore"):
         return _grid(step, where, np.log(total) + 8 * ROUNDING, infinite)
 
@@ -149,9 +147,8 @@ def _power(law: Grid, lattice: float, count: int, rare: float) -> tuple[int, Arr
     size = next_fast_len(math.ceil(high / lattice) + 2 - first, real=True)
     if size > _LARGEST:
         return None
-    inverse = inverted(total, 0.0, first, size)
-    mass = inverse.law()
-    mass[-1] += inverse.together()  # wherever rounding took mass from, it comes back at the largest loss
+    mass, lost = inverted(total, 0.0, first, size, together=True)
+    mass[-1] += lost  # wherever rounding took mass from, it comes back at the largest loss
     return first, mass * math.exp(cumulant) * (1 + 8 * ROUNDING), math.exp(wanted) + total.infinite
 
 
@@ -172,4 +169,4 @@ def _coarser(first: int, mass: Array, infinite: float, lattice: float) -> Grid:
 def _grid(step: float, index: Array, log_mass: Array, infinite: float) -> Grid:
     kept = log_mass > -np.inf
     losses, log_mass = (index * step)[kept], log_mass[kept]
-    return Grid(step, losses, index[kept].astype(np.int64), log_mass, losses, log_mass, infinite)
+    return Grid(losses, index[kept].astype(np.int64), log_mass, losses, log_mass, infinite)

@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import irfft, rfft
 
-from sfumato.account.noises import ROUNDING, Array
+from sfumato.account.convert import Number
+from sfumato.account.noises import ROUNDING, Array, log_sum
 from sfumato.account.pairs import Cells, Pair
 
 Complex = NDArray[np.complex128]
@@ -44,11 +45,8 @@ class Loss(Protocol):
     def infinite(self) -> float:
         """A bound on the probability of an infinite loss."""
 
-    def cumulants(self, tilts: Array) -> Array:
-        """log E e^{tilt L} over the finite losses, from above."""
-
-    def floor(self, tilt: float) -> float:
-        """The same from below: that of an observer who only sees between which grid points the loss lies."""
+    def cumulants(self, tilts: Array, below: bool = False) -> Array:
+        """log E e^{tilt L} over the finite losses, from above, or that of an observer who only sees the cells: from below."""
 
     def moments(self, tilt: float) -> Moments:
         """The cumulant with its first two derivatives."""
@@ -59,9 +57,8 @@ class Loss(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """The loss of one pair; with `step` = 0 on its own cuts instead of a grid, for estimates."""
+    """The loss of one pair, on a grid or, for estimates, on its own cuts."""
 
-    step: float
     losses: Array
     index: NDArray[np.int64]
     log_mass: Array
@@ -69,26 +66,20 @@ class Grid:
     cell_log_mass: Array
     infinite: float
 
-    def cumulants(self, tilts: Array) -> Array:
-        """log E e^{tilt L}, from above."""
-        return _log_sum(self.log_mass + np.multiply.outer(tilts, self.losses))
-
-    def floor(self, tilt: float) -> float:
-        """log E e^{tilt L}, from below."""
-        return float(_log_sum(self.cell_log_mass + tilt * self.cell_losses))
+    def cumulants(self, tilts: Array, below: bool = False) -> Array:
+        losses, log_mass = (self.cell_losses, self.cell_log_mass) if below else (self.losses, self.log_mass)
+        return log_sum(log_mass + np.multiply.outer(tilts, losses))
 
     def moments(self, tilt: float) -> Moments:
-        """The cumulant with its first two derivatives."""
         exponent = self.log_mass + tilt * self.losses
-        cumulant = float(_log_sum(exponent))
+        cumulant = float(log_sum(exponent))
         weight = np.exp(exponent - cumulant)
         mean = float(weight @ self.losses)
         return Moments(cumulant, mean, float(weight @ (self.losses - mean) ** 2))
 
     def transform(self, tilt: float, size: int) -> tuple[Complex, Array]:
-        """The Fourier transform of the tilted law, and its error."""
         exponent = self.log_mass + tilt * self.losses
-        weight = np.exp(exponent - _log_sum(exponent))
+        weight = np.exp(exponent - log_sum(exponent))
         law = np.bincount(self.index % size, weights=weight, minlength=size)
         still, law[0] = float(law[0]), 0.0  # a loss of 0 is the same at every frequency, and often nearly everything
         # each output of an FFT is a sum in which every term passes log2(size) rounded butterflies
@@ -105,23 +96,15 @@ class Times:
 
     @property
     def infinite(self) -> float:
-        """A bound on the probability of an infinite loss."""
         return self.times * self.loss.infinite
 
-    def cumulants(self, tilts: Array) -> Array:
-        """log E e^{tilt L}, from above."""
-        return self.times * self.loss.cumulants(tilts)
-
-    def floor(self, tilt: float) -> float:
-        """log E e^{tilt L}, from below."""
-        return self.times * self.loss.floor(tilt)
+    def cumulants(self, tilts: Array, below: bool = False) -> Array:
+        return self.times * self.loss.cumulants(tilts, below)
 
     def moments(self, tilt: float) -> Moments:
-        """The cumulant with its first two derivatives."""
         return Moments(*(self.times * value for value in self.loss.moments(tilt)))
 
     def transform(self, tilt: float, size: int) -> tuple[Complex, Array]:
-        """The Fourier transform of the tilted law, and its error."""
         value, error = self.loss.transform(tilt, size)
         above = np.abs(value) + error
         seen = above > math.exp(-60 / self.times)  # the power of the rest is below e^-60
@@ -140,23 +123,15 @@ class Together:
 
     @property
     def infinite(self) -> float:
-        """A bound on the probability of an infinite loss."""
         return sum(part.infinite for part in self.parts)
 
-    def cumulants(self, tilts: Array) -> Array:
-        """log E e^{tilt L}, from above."""
-        return np.asarray(np.sum([part.cumulants(tilts) for part in self.parts], axis=0))
-
-    def floor(self, tilt: float) -> float:
-        """log E e^{tilt L}, from below."""
-        return sum(part.floor(tilt) for part in self.parts)
+    def cumulants(self, tilts: Array, below: bool = False) -> Array:
+        return np.asarray(np.sum([part.cumulants(tilts, below) for part in self.parts], axis=0))
 
     def moments(self, tilt: float) -> Moments:
-        """The cumulant with its first two derivatives."""
         return Moments(*np.sum([part.moments(tilt) for part in self.parts], axis=0).tolist())
 
     def transform(self, tilt: float, size: int) -> tuple[Complex, Array]:
-        """The Fourier transform of the tilted law, and its error."""
         value, error = self.parts[0].transform(tilt, size)
         for part in self.parts[1:]:
             other, its_error = part.transform(tilt, size)
@@ -174,35 +149,35 @@ class Sometimes:
 
     @property
     def infinite(self) -> float:
-        """A bound on the probability of an infinite loss."""
         return self.probability * self.loss.infinite
 
-    def cumulants(self, tilts: Array) -> Array:
-        """log E e^{tilt L}, from above."""
-        return np.logaddexp(_log1m(self.probability), math.log(self.probability) + self.loss.cumulants(tilts))
-
-    def floor(self, tilt: float) -> float:
-        """log E e^{tilt L}, from below."""
-        return float(np.logaddexp(_log1m(self.probability), math.log(self.probability) + self.loss.floor(tilt)))
+    def cumulants(self, tilts: Array, below: bool = False) -> Array:
+        return self._mixed(self.loss.cumulants(tilts, below))
 
     def moments(self, tilt: float) -> Moments:
-        """The cumulant with its first two derivatives."""
         inner = self.loss.moments(tilt)
-        total = float(np.logaddexp(_log1m(self.probability), math.log(self.probability) + inner.cumulant))
-        share = math.exp(math.log(self.probability) + inner.cumulant - total)
+        total, share = self._total(inner.cumulant)
         return Moments(total, share * inner.mean, share * inner.variance + share * (1 - share) * inner.mean**2)
 
     def transform(self, tilt: float, size: int) -> tuple[Complex, Array]:
-        """The Fourier transform of the tilted law, and its error."""
         value, error = self.loss.transform(tilt, size)
         inner = float(self.loss.cumulants(np.array([tilt]))[0])
-        total = float(np.logaddexp(_log1m(self.probability), math.log(self.probability) + inner))
-        share = math.exp(math.log(self.probability) + inner - total)
+        _, share = self._total(inner)
         return (1 - share) + share * value, share * error + 4 * ROUNDING * (1 + abs(inner))
+
+    def _mixed(self, inner: Number) -> Number:
+        away = math.log1p(-self.probability) if self.probability < 1 else -math.inf
+        result: Number = np.logaddexp(away, math.log(self.probability) + inner)
+        return result
+
+    def _total(self, inner: float) -> tuple[float, float]:
+        """The cumulant, and the share in it of rounds with a loss."""
+        total = float(self._mixed(inner))
+        return total, math.exp(math.log(self.probability) + inner - total)
 
 
 def grid(pair: Pair, step: float, spacing: float, largest: float = math.inf) -> Grid:
-    """The pair on multiples of `step`, cut where neighbouring losses are about `spacing` noise units apart.
+    """The pair on multiples of `step`, cut where neighbouring losses are about `spacing` noise units apart; 0: on those cuts.
 
     Losses beyond `largest` count as infinite.
     """
@@ -218,7 +193,7 @@ def grid(pair: Pair, step: float, spacing: float, largest: float = math.inf) -> 
     kept, cell = mass > -np.inf, (log_p[:-1] > -np.inf) & np.isfinite(ratio[:-1])
     whole = index.astype(np.int64) if step else np.arange(len(cuts))
     infinite = float(np.exp(log_p[-1]))
-    return Grid(step, cuts[kept], whole[kept], mass[kept], ratio[:-1][cell], log_p[:-1][cell], infinite)
+    return Grid(cuts[kept], whole[kept], mass[kept], ratio[:-1][cell], log_p[:-1][cell], infinite)
 
 
 def connected(found: Cells, which: slice, low: Array, high: Array) -> tuple[Array, Array]:
@@ -235,44 +210,15 @@ def connected(found: Cells, which: slice, low: Array, high: Array) -> tuple[Arra
         return log_p + np.log1p(-share), log_p + np.log(share)
 
 
-@dataclass(frozen=True, eq=False)
-class Inverse:
-    """The tilted law of a loss modulo `size`, from the grid point `first` on, and how far rounding can have lowered it."""
+def inverted(loss: Loss, tilt: float, first: int, size: int, *, together: bool = False) -> tuple[Array, float]:
+    """The tilted law of a loss modulo `size` from the grid point `first` on, and how far rounding can have lowered it.
 
-    value: Complex
-    error: Array
-    first: int
-    size: int
-
-    def law(self) -> Array:
-        """The law, up to rounding."""
-        return np.asarray(np.maximum(np.roll(irfft(self.value, self.size), -(self.first % self.size)), 0.0))
-
-    def each(self) -> float:
-        """How far one entry can be too low: by the mean error of the transform at most."""
-        return (2 * float(self.error.sum()) + self._own() * float(np.abs(self.value).sum())) / self.size
-
-    def together(self) -> float:
-        """How far all entries together can be too low: sqrt(size) times their root mean square (Cauchy and Schwarz).
-
-        That of the law is that of the transform over sqrt(size) (Parseval).
-        """
-        size = float((np.abs(self.value) ** 2).sum())
-        return math.sqrt(2 * float((self.error**2).sum())) + self._own() * math.sqrt(2 * size)
-
-    def _own(self) -> float:
-        return 16 * math.log2(self.size) * ROUNDING
-
-
-def inverted(loss: Loss, tilt: float, first: int, size: int) -> Inverse:
-    """The tilted law of a loss on `size` grid points from `first` on."""
-    return Inverse(*loss.transform(tilt, size), first, size)
-
-
-def _log_sum(values: Array) -> Array:
-    top = values.max(axis=-1, keepdims=True)
-    return np.asarray(np.log(np.exp(values - top).sum(axis=-1)) + top[..., 0])
-
-
-def _log1m(probability: float) -> float:
-    return math.log1p(-probability) if probability < 1 else -math.inf
+    One entry by the mean error of the transform at most. All `together` by sqrt(size) times their root mean square (Cauchy and
+    Schwarz), and that of the law is that of the transform over sqrt(size) (Parseval).
+    """
+    value, error = loss.transform(tilt, size)
+    law = np.maximum(np.roll(irfft(value, size), -(first % size)), 0.0)
+    own, sizes = 16 * math.log2(size) * ROUNDING, np.abs(value)
+    if together:
+        return law, math.sqrt(2 * float((error**2).sum())) + own * math.sqrt(2 * float((sizes**2).sum()))
+    return law, (2 * float(error.sum()) + own * float(sizes.sum())) / size

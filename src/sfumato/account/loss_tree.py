@@ -44,8 +44,10 @@ def _loss(event: Event, backward: bool, rare: int | None, step: float, spacing: 
         return _leaf(GaussianEvent(ratio), False, rare, step, spacing)
     match event:
         case Repeated(event=inner, times=times):
-            if blocks and leaves(inner) == [inner] and (many := _many(inner, times, backward, rare, step, spacing)):
-                return many
+            if blocks and rare is not None and leaves(inner) == [inner]:
+                largest = _largest(inner, backward, rare)
+                if many := in_blocks(one_way(inner, backward), times, step, spacing, largest, rare):
+                    return many
             return Times(_loss(inner, backward, rare, step, spacing, blocks), times)
         case Composed(events=events):
             some = [part for part in events if not costs_nothing(part)]
@@ -64,12 +66,6 @@ def one_way(event: Event, backward: bool) -> Pair:
 @lru_cache(maxsize=64)
 def _leaf(event: Event, backward: bool, rare: int | None, step: float, spacing: float) -> Grid:
     return grid(one_way(event, backward), step, spacing, _largest(event, backward, rare))
-
-
-def _many(event: Event, times: int, backward: bool, rare: int | None, step: float, spacing: float) -> Loss | None:
-    if rare is None:
-        return None
-    return in_blocks(one_way(event, backward), times, step, spacing, _largest(event, backward, rare), rare)
 
 
 def _largest(event: Event, backward: bool, rare: int | None) -> float:

@@ -7,6 +7,7 @@ on log-probabilities of events).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -52,22 +53,15 @@ class GaussianNoise:
     shift: float
 
     def loss(self, position: Array) -> Array:
-        """The log-density ratio at a position."""
         return self.shift * (position - self.shift / 2)
 
     def position(self, loss: Array) -> Array:
-        """The largest position whose loss is at most `loss`."""
         return loss / self.shift + self.shift / 2
 
     def log_masses(self, cuts: Array, centre: float) -> tuple[Array, Array]:
-        """Log-masses between cuts, and their rounding error."""
-        distance = cuts - centre
-        upper, lower = log_ndtr(-distance), log_ndtr(distance)
-        right = distance[1:] > -distance[:-1]  # take the difference of the smaller tails
-        return _log_difference(np.where(right, upper[:-1], lower[1:]), np.where(right, upper[1:], lower[:-1]))
+        return _between(log_ndtr, centre - cuts)
 
     def cuts(self, spacing: float) -> Array:
-        """Positions to cut at."""
         near, growth = 6.0, 6.0  # evenly to six standard deviations, then each step in proportion to the distance
         even = np.linspace(0.0, near, int(np.ceil(near / spacing)) + 1)
         far = near * np.exp(np.arange(0.0, np.log(FAR / near), spacing / growth))
@@ -83,38 +77,46 @@ class LaplaceNoise:
     shift: float
 
     def loss(self, position: Array) -> Array:
-        """The log-density ratio at a position."""
         return np.clip(2 * position - self.shift, -self.shift, self.shift)
 
     def position(self, loss: Array) -> Array:
-        """The largest position whose loss is at most `loss`."""
         inside = (loss + self.shift) / 2
         return np.where(loss < -self.shift, -np.inf, np.where(loss >= self.shift, np.inf, inside))
 
     def log_masses(self, cuts: Array, centre: float) -> tuple[Array, Array]:
-        """Log-masses between cuts, and their rounding error."""
-        distance = cuts - centre
-        upper, lower = _log_laplace_tail(distance), _log_laplace_tail(-distance)
-        right = distance[1:] > -distance[:-1]  # take the difference of the smaller tails
-        return _log_difference(np.where(right, upper[:-1], lower[1:]), np.where(right, upper[1:], lower[:-1]))
+        return _between(_log_laplace, centre - cuts)
 
     def cuts(self, spacing: float) -> Array:
-        """Positions to cut at."""
         steps = int(np.ceil(max(20.0, self.shift) / spacing))
         return np.linspace(0.0, self.shift, steps + 1)
 
 
-def _log_laplace_tail(distance: Array) -> Array:
-    """log P(X > distance)."""
-    near = np.minimum(distance, 0.0)
-    return np.where(distance > 0, -np.log(2.0) - distance, np.log1p(-np.exp(near) / 2))
+def _log_laplace(position: Array) -> Array:
+    """log P(X < position)."""
+    near = np.maximum(position, 0.0)
+    return np.where(position < 0, position - np.log(2.0), np.log1p(-np.exp(-near) / 2))
 
 
-def _log_difference(large: Array, small: Array) -> tuple[Array, Array]:
-    """log(e^large - e^small), and how far rounding of both can have moved it."""
+def _between(log_below: Callable[[Array], Array], back: Array) -> tuple[Array, Array]:
+    """The log-mass of a symmetric law between the cuts at -`back`, and how far rounding can have moved it."""
+    upper, lower = log_below(back), log_below(-back)
+    right = -back[1:] > back[:-1]  # take the difference of the smaller tails
+    large, small = np.where(right, upper[:-1], lower[1:]), np.where(right, upper[1:], lower[:-1])
     with np.errstate(invalid="ignore", divide="ignore"):
         kept = -np.expm1(small - large)
         kept = np.where(np.isneginf(large), 0.0, np.where(np.isneginf(small), 1.0, kept))
         result = large + np.log(kept)
         error = np.where(kept > 0, 4 * ROUNDING * (8 + np.abs(large)) / np.maximum(kept, ROUNDING), 0.0)
     return result, error
+
+
+def log_sum(values: Array) -> Array:
+    """The log of the sum of e^values along the last axis."""
+    top = values.max(axis=-1, keepdims=True)
+    return np.asarray(np.log(np.exp(values - top).sum(axis=-1)) + top[..., 0])
+
+
+def log_sampled(loss: Array, rate: float) -> Array:
+    """log(1 - rate + rate e^loss), precise where it is near 0."""
+    large = np.logaddexp(np.log1p(-min(rate, 1 - 1e-16)), np.log(rate) + loss)
+    return np.where(loss > 30, large, np.log1p(rate * np.expm1(np.minimum(loss, 30))))

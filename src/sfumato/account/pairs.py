@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from sfumato.account.noises import ROUNDING, Array, GaussianNoise, Noise
+from sfumato.account.noises import ROUNDING, Array, GaussianNoise, Noise, log_sampled
 
 
 class Cells(NamedTuple):
@@ -48,39 +48,13 @@ class Plain:
     symmetric: bool = True
 
     def losses(self, spacing: float) -> Array:
-        """The losses worth cutting at."""
         return _widened(self.noise.loss(self.noise.cuts(spacing)))
 
     def cells(self, cuts: Array) -> Cells:
-        """The masses below, between and above the cuts."""
         where = _ends(self.noise.position(cuts))
         with_unit, error = self.noise.log_masses(where, self.noise.shift)
         without, other = self.noise.log_masses(where, 0.0)
         return cells(with_unit, without, np.maximum(error, other))
-
-
-@dataclass(frozen=True)
-class Sampled:
-    """(1-rate) Q + rate P against Q: the loss is log(1 - rate + rate e^t) where t is that of the noise alone."""
-
-    noise: Noise
-    rate: float
-    symmetric: bool = False
-
-    def losses(self, spacing: float) -> Array:
-        """The losses worth cutting at."""
-        return _widened(_sampled(self.noise.loss(self.noise.cuts(spacing)), self.rate))
-
-    def cells(self, cuts: Array) -> Cells:
-        """The masses below, between and above the cuts."""
-        where = _ends(self.noise.position(_unsampled(cuts, self.rate)))
-        inside, error = self.noise.log_masses(where, self.noise.shift)
-        outside, other = self.noise.log_masses(where, 0.0)
-        error = np.maximum(error, other)
-        mixed = np.logaddexp(np.log1p(-self.rate) + outside, np.log(self.rate) + inside)
-        plain = cells(inside, outside, error)
-        share = _share(np.log(self.rate) + inside, mixed)
-        return Cells(mixed, outside, _sampled(plain.ratio, self.rate), error, share * plain.ratio_error)
 
 
 @dataclass(frozen=True)
@@ -95,13 +69,11 @@ class Atoms:
     symmetric: bool = False
 
     def losses(self, spacing: float) -> Array:
-        """The losses worth cutting at: close around each value."""
         values = np.array(self.values)
         margin = 1e-6 * float(np.abs(values).max())
         return np.unique(np.concatenate([values - margin, [0.0], values + margin]))
 
     def cells(self, cuts: Array) -> Cells:
-        """The masses below, between and above the cuts."""
         values, chances = np.array(self.values), np.array(self.chances)
         where = np.searchsorted(cuts, values)
         p, q = (np.bincount(where, part, len(cuts) + 1) for part in (chances, chances * np.exp(-values)))
@@ -110,25 +82,22 @@ class Atoms:
 
 
 @dataclass(frozen=True)
-class SampledPair:
-    """(1-rate) Q + rate P against Q for any pair (P, Q), as `Sampled` is for noise."""
+class Sampled:
+    """(1-rate) Q + rate P against Q: the loss is log(1 - rate + rate e^t) where t is that of the pair (P, Q)."""
 
     pair: Pair
     rate: float
     symmetric: bool = False
 
     def losses(self, spacing: float) -> Array:
-        """The losses worth cutting at."""
-        return _widened(_sampled(self.pair.losses(spacing), self.rate))
+        return _widened(log_sampled(self.pair.losses(spacing), self.rate))
 
     def cells(self, cuts: Array) -> Cells:
-        """The masses below, between and above the cuts."""
         inside = self.pair.cells(_unsampled(cuts, self.rate))
         go = np.log(self.rate) + inside.log_p
         log_p = np.logaddexp(np.log1p(-self.rate) + inside.log_q, go)
-        share = _share(go, log_p)
-        ratio = _sampled(inside.ratio, self.rate)
-        return Cells(log_p, inside.log_q, ratio, inside.error, share * inside.ratio_error)
+        ratio_error = _share(go, log_p) * inside.ratio_error
+        return Cells(log_p, inside.log_q, log_sampled(inside.ratio, self.rate), inside.error, ratio_error)
 
 
 @dataclass(frozen=True)
@@ -139,11 +108,9 @@ class Reversed:
     symmetric: bool = False
 
     def losses(self, spacing: float) -> Array:
-        """The losses worth cutting at."""
         return -self.pair.losses(spacing)[::-1]
 
     def cells(self, cuts: Array) -> Cells:
-        """The masses below, between and above the cuts."""
         return _mirrored(self.pair.cells(-cuts[::-1]))
 
 
@@ -159,13 +126,11 @@ class EitherWay:
     symmetric: bool = True
 
     def losses(self, spacing: float) -> Array:
-        """The losses worth cutting at."""
         above = self.pair.losses(spacing)
         above = above[above > 0]
         return np.concatenate([-above[::-1], [0.0], above])
 
     def cells(self, cuts: Array) -> Cells:
-        """The masses below, between and above the cuts."""
         above = Cells(*(part[1:] for part in self.pair.cells(np.concatenate([[0.0], cuts[cuts > 0]]))))
         below = _mirrored(above)
         atom = np.log(max(1.0 - np.exp(above.log_p).sum() - np.exp(above.log_q).sum(), 1e-300))
@@ -189,14 +154,12 @@ class PoissonReplaced:
     symmetric: bool = True
 
     def losses(self, spacing: float) -> Array:
-        """The losses worth cutting at."""
         half = self.noise.shift / 2
         position = self.noise.cuts(spacing) - half
-        up, down = (_sampled(way * half * position - half**2 / 2, self.rate) for way in (1, -1))
+        up, down = (log_sampled(way * half * position - half**2 / 2, self.rate) for way in (1, -1))
         return _widened(up - down)
 
     def cells(self, cuts: Array) -> Cells:
-        """The masses below, between and above the cuts."""
         half = self.noise.shift / 2
         log_c = np.log(self.rate) - np.log1p(-self.rate) - half**2 / 2
         where = _ends((cuts / 2 + _asinh_of_sinh(cuts / 2, log_c)) / half)
@@ -204,9 +167,9 @@ class PoissonReplaced:
         (up, a), (down, b), (rest, c) = (self.noise.log_masses(where, centre) for centre in (half, -half, 0.0))
         log_p, log_q = np.logaddexp(stay + rest, go + up), np.logaddexp(stay + rest, go + down)
         error = np.maximum(np.maximum(a, b), c)
-        ratio = _sampled(cells(up, rest, error).ratio, self.rate) - _sampled(cells(down, rest, error).ratio, self.rate)
+        above, below = (log_sampled(cells(side, rest, error).ratio, self.rate) for side in (up, down))
         share = np.maximum(_share(go + up, log_p), _share(go + down, log_q))
-        return Cells(log_p, log_q, ratio, error, 4 * share * error)
+        return Cells(log_p, log_q, above - below, error, 4 * share * error)
 
 
 @dataclass(frozen=True)
@@ -219,13 +182,11 @@ class Mixed:
     symmetric: bool = False
 
     def losses(self, spacing: float) -> Array:
-        """The losses worth cutting at."""
         both = np.unique(np.concatenate([self.first.losses(spacing), self.second.losses(spacing)]))
         apart = np.diff(both, append=np.inf) > 1e-6 * np.abs(both) + 1e-12
         return np.asarray(both[apart])
 
     def cells(self, cuts: Array) -> Cells:
-        """The masses below, between and above the cuts."""
         one, two = self.first.cells(cuts), self.second.cells(cuts)
         often, seldom = np.log(self.probability), np.log1p(-self.probability)
         log_p, log_q = (np.logaddexp(often + a, seldom + b) for a, b in zip(one[:2], two[:2], strict=True))
@@ -248,12 +209,6 @@ def _mirrored(there: Cells) -> Cells:
     """The cells of (Q, P), in new arrays."""
     log_p, log_q, ratio, error, ratio_error = (part[::-1].copy() for part in there)
     return Cells(log_q, log_p, -ratio, error, ratio_error)
-
-
-def _sampled(loss: Array, rate: float) -> Array:
-    """log(1 - rate + rate e^loss), precise where it is near 0."""
-    large = np.logaddexp(np.log1p(-rate), np.log(rate) + loss)
-    return np.where(loss > 30, large, np.log1p(rate * np.expm1(np.minimum(loss, 30))))
 
 
 def _asinh_of_sinh(value: Array, log_c: float) -> Array:

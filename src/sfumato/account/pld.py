@@ -16,28 +16,25 @@ only has to hold the neighbourhood of epsilon.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from sfumato.account.checks import check_delta, check_epsilon, check_rate
-from sfumato.account.convert import epsilon_from_rdp, log_delta_from_rdp
-from sfumato.account.event import Event, GaussianEvent, LaplaceEvent, Real, Repeated, compose
-from sfumato.account.inside import check_one_relation, costs_nothing, is_non_private, walk
+from sfumato.account.convert import epsilon_from_rdp, log_delta_from_rdp, tradeoff_from_profile
+from sfumato.account.event import Event, GaussianEvent, LaplaceEvent, Real, compose
+from sfumato.account.inside import known_cost
 from sfumato.account.loss_grid import Loss
 from sfumato.account.loss_tree import FINE, ROUGH, View, directions, leaves, one_way, steps
 from sfumato.account.noises import Array
-from sfumato.account.single_release import one_step_delta, one_step_epsilon
-from sfumato.account.tail import FAST_WINDOW, LARGEST_WINDOW, Tail, width
+from sfumato.account.tail import FAST_WINDOW, LARGEST_WINDOW, Tail, one_step_delta, one_step_epsilon, window
 from sfumato.errors import CannotAccount
 
 PRECISION = 1e-4
 _LEAST_NOISE = 1e-5
-_LOOSE = (
-    2e-3  # the share of epsilon from which on the grid is too coarse for one step, and blocks of steps are composed
-)
+_LOOSE = 2e-3  # the share of epsilon from which on a grid is too coarse for one step, and blocks are composed
 _TILTS = 2.0 ** np.arange(-20.0, 41.0, 3.0)
 
 
@@ -45,7 +42,7 @@ _TILTS = 2.0 ** np.arange(-20.0, 41.0, 3.0)
 class Pld:
     """Prices an event by its privacy-loss distribution.
 
-    >>> from sfumato.account.event import GaussianEvent, PoissonSampled
+    >>> from sfumato.account.event import GaussianEvent, PoissonSampled, Repeated
     >>> round(Pld().epsilon(Repeated(PoissonSampled(0.05, GaussianEvent(1.0)), 200), 1e-5), 3)
     4.766
     """
@@ -55,50 +52,35 @@ class Pld:
 
     def check(self, event: Event) -> None:
         """Refuse an event, by name, for which no dominating pair is known."""
-        if not _trivial(event):
+        if known_cost(event) is None:
             check_noise(event)
             directions(event)
 
     def epsilon(self, event: Event, delta: Real) -> float:
-        """The smallest epsilon that is proven at `delta`, to the precision asked for."""
         check_delta(delta)
-        if _trivial(event):
-            return 0.0 if costs_nothing(event) else math.inf
+        known = known_cost(event)
+        if known is not None:
+            return known
         check_noise(event)
         best, event = 0.0, compose(event)
         for backward in directions(event):
             best = max(best, _epsilon(event, backward, delta, self.precision, best))
         return best
 
-    def epsilons(self, event: Event, times: Sequence[int], delta: Real) -> list[float]:
-        """The epsilon after each number of repetitions in `times`; grids are shared where they are precise enough."""
-        return [self.epsilon(Repeated(event, count), delta) for count in times]
-
     def delta(self, event: Event, epsilon: Real) -> float:
-        """The smallest delta that is proven at `epsilon`."""
         check_epsilon(epsilon)
-        if _trivial(event):
-            return 0.0 if costs_nothing(event) else 1.0
+        known = known_cost(event)
+        if known is not None:
+            return float(known > 0)
         event = compose(event)
         return max(_delta(event, backward, epsilon, self.precision) for backward in directions(event))
 
     def tradeoff(self, event: Event, false_positive_rate: Real) -> float:
-        """A proven floor under the false negative rate of every test between the worlds with this false positive rate.
-
-        From delta(epsilon) at every epsilon >= 0: f(a) >= max(1 - delta - e^epsilon a, e^-epsilon (1 - delta - a)).
-        """
         check_rate(false_positive_rate)
-        if _trivial(event):
-            return 1.0 - false_positive_rate if costs_nothing(event) else 0.0
-        epsilons, deltas = _profile(event, self.precision)
-        left = 1 - deltas - np.exp(np.minimum(epsilons, 700.0)) * false_positive_rate
-        right = np.exp(-epsilons) * (1 - deltas - false_positive_rate)
-        return float(max(0.0, left.max(), right.max()))
-
-
-def _trivial(event: Event) -> bool:
-    check_one_relation(event)
-    return costs_nothing(event) or is_non_private(event)
+        known = known_cost(event)
+        if known is not None:
+            return 0.0 if known else 1.0 - false_positive_rate
+        return tradeoff_from_profile(*_profile(event, self.precision), false_positive_rate)
 
 
 def _epsilon(event: Event, backward: bool, delta: Real, precision: float, known: float) -> float:
@@ -172,15 +154,16 @@ def _tuned(view: View, tilt: float, epsilon: Real, precision: float) -> tuple[Lo
     spread = max(math.sqrt(rough.moments(tilt).variance), 2 * wanted)
     spacing = ROUGH * min(1.0, max(0.04, math.sqrt(0.3 * wanted / max(_excess(rough, tilt), 1e-300))))
     spacing = ROUGH * 2.0 ** (math.floor(2 * math.log2(spacing / ROUGH)) / 2)
-    window = max(width(rough, tilt, epsilon), 20 * spread)
-    least = window / LARGEST_WINDOW
+    low, high, *_ = window(rough, tilt, epsilon)
+    width = max(high - low, 20 * spread)
+    least = width / LARGEST_WINDOW
     step = min(spread / 4, math.sqrt(12 * wanted / (steps(view.event) * (1 + tilt))))
     good: tuple[Loss, float] | None = None
     for _ in range(8):
         step = 2.0 ** (math.floor(2 * math.log2(max(step, least))) / 2)
         loss, used = view.loss(step, spacing), step
         error = _excess(loss, tilt)
-        enough = error <= wanted or (error <= 6 * wanted and window / step >= FAST_WINDOW)
+        enough = error <= wanted or (error <= 6 * wanted and width / step >= FAST_WINDOW)
         if good and not enough:
             return good
         better = min(step * min(max(math.sqrt(0.6 * wanted / max(error, 1e-300)), 0.02), 50.0), spread / 6)
@@ -196,13 +179,13 @@ def _excess(loss: Loss, tilt: float) -> float:
 
     Where the cumulant is below 1, epsilon is decided by rare steps, and what counts is the relative error of their part.
     """
-    cumulant = loss.moments(tilt).cumulant
-    return (cumulant - loss.floor(tilt)) / tilt / -math.expm1(-max(cumulant, 1e-15))
+    cumulant, below = loss.moments(tilt).cumulant, float(loss.cumulants(np.array([tilt]), below=True)[0])
+    return (cumulant - below) / tilt / -math.expm1(-max(cumulant, 1e-15))
 
 
 def check_noise(event: Event) -> None:
     """Noise this small proves an epsilon in the billions, and a grid over such losses fits no memory."""
-    for part in walk(event):
+    for part in event.walk():
         if isinstance(part, GaussianEvent | LaplaceEvent) and part.ratio < _LEAST_NOISE:
             raise CannotAccount(
                 f"noise of {part.ratio:g} times the sensitivity is too small to account for. "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from sfumato.account.event import Event, Real
@@ -19,9 +19,6 @@ class Accountant(Protocol):
 
     def epsilon(self, event: Event, delta: Real) -> float:
         """An epsilon that holds at `delta`; infinite if there is none."""
-
-    def epsilons(self, event: Event, times: Sequence[int], delta: Real) -> list[float]:
-        """The epsilon after each number of repetitions in `times`."""
 
     def delta(self, event: Event, epsilon: Real) -> float:
         """A delta that holds at `epsilon`."""
@@ -41,12 +38,7 @@ def accountant(name: str = "auto") -> Accountant:
     from sfumato.account.pld import Pld
     from sfumato.account.rdp import Rdp
 
-    known: dict[str, type[Auto] | type[Gdp] | type[Pld] | type[Rdp]] = {
-        "auto": Auto,
-        "gdp": Gdp,
-        "pld": Pld,
-        "rdp": Rdp,
-    }
+    known: dict[str, Callable[[], Accountant]] = {"auto": Auto, "gdp": Gdp, "pld": Pld, "rdp": Rdp}
     if name not in known:
         raise BadValue(f"the accountant {name!r} is not known. {nearest(name, known)}")
     return known[name]()

@@ -9,15 +9,13 @@ A new event joins with
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial, singledispatch
 
 import numpy as np
-from scipy.special import logsumexp
 
 from sfumato.account.checks import check_delta, check_epsilon, check_rate
-from sfumato.account.convert import epsilon_from_rdp, log_delta_from_rdp
+from sfumato.account.convert import epsilon_from_rdp, log_delta_from_rdp, tradeoff_from_profile
 from sfumato.account.divergences import (
     rdp_fixed_size,
     rdp_fixed_size_gaussian,
@@ -41,9 +39,9 @@ from sfumato.account.event import (
     Relation,
     Repeated,
 )
-from sfumato.account.inside import check_one_relation, costs_nothing, is_non_private
-from sfumato.account.noises import Array
-from sfumato.account.pairs import Atoms, Pair
+from sfumato.account.inside import costs_nothing, known_cost
+from sfumato.account.noises import Array, log_sum
+from sfumato.account.pairs import Atoms
 from sfumato.errors import CannotAccount
 
 ORDERS = np.unique(
@@ -64,46 +62,31 @@ class Rdp:
 
     def check(self, event: Event) -> None:
         """Refuse an event, by name, whose divergence is not known."""
-        self.curve(event)
-
-    def curve(self, event: Event) -> Array:
-        """The divergence at each of `ORDERS`."""
-        check_one_relation(event)
-        if costs_nothing(event):
-            return np.zeros(len(ORDERS))
-        if is_non_private(event):
-            return np.full(len(ORDERS), np.inf)
-        return _curve(event)
+        if known_cost(event) is None:
+            _curve(event)
 
     def epsilon(self, event: Event, delta: Real) -> float:
-        """The smallest epsilon over all orders."""
         check_delta(delta)
-        if costs_nothing(event):
-            return 0.0
-        return max(0.0, float(np.min(epsilon_from_rdp(ORDERS, self.curve(event), delta))))
-
-    def epsilons(self, event: Event, times: Sequence[int], delta: Real) -> list[float]:
-        """The epsilon after each number of repetitions in `times`."""
-        return [self.epsilon(Repeated(event, count), delta) for count in times]
+        known = known_cost(event)
+        if known is not None:
+            return known
+        return max(0.0, float(np.min(epsilon_from_rdp(ORDERS, _curve(event), delta))))
 
     def delta(self, event: Event, epsilon: Real) -> float:
-        """The smallest delta over all orders."""
         check_epsilon(epsilon)
-        if costs_nothing(event):
-            return 0.0
-        return math.exp(min(0.0, float(np.min(log_delta_from_rdp(ORDERS, self.curve(event), epsilon)))))
+        known = known_cost(event)
+        if known is not None:
+            return float(known > 0)
+        return math.exp(min(0.0, float(np.min(log_delta_from_rdp(ORDERS, _curve(event), epsilon)))))
 
     def tradeoff(self, event: Event, false_positive_rate: Real) -> float:
-        """What delta(epsilon) at many epsilons says of every test with this false positive rate."""
         check_rate(false_positive_rate)
-        if costs_nothing(event):
-            return 1.0 - false_positive_rate
-        curve, best = self.curve(event), 0.0
-        for epsilon in (0.0, *np.geomspace(1e-6, 600.0, 400)):
-            delta = math.exp(min(0.0, float(np.min(log_delta_from_rdp(ORDERS, curve, float(epsilon))))))
-            left = 1 - delta - math.exp(epsilon) * false_positive_rate
-            best = max(best, left, math.exp(-epsilon) * (1 - delta - false_positive_rate))
-        return best
+        known = known_cost(event)
+        if known is not None:
+            return 0.0 if known else 1.0 - false_positive_rate
+        curve, epsilons = _curve(event), np.append(0.0, np.geomspace(1e-6, 600.0, 400))
+        log_deltas = [np.min(log_delta_from_rdp(ORDERS, curve, float(epsilon))) for epsilon in epsilons]
+        return tradeoff_from_profile(epsilons, np.exp(np.minimum(log_deltas, 0.0)), false_positive_rate)
 
 
 def _curve(event: Event) -> Array:
@@ -152,14 +135,11 @@ def _(event: LaplaceEvent) -> bool:
 
 @rdp_of.register
 def _(event: CuriousDraws, orders: Array) -> Array:
-    return rdp_of_atoms(pair_of(event), orders)
-
-
-def rdp_of_atoms(pair: Pair, orders: Array) -> Array:
-    """The exact divergence of a loss that takes finitely many values, the larger of both directions."""
+    """Exact for a loss that takes finitely many values: the larger of both directions."""
+    pair = pair_of(event)
     assert isinstance(pair, Atoms), "finitely many losses"
     losses, log_p = np.array(pair.values), np.log(np.array(pair.chances))
-    ways = [logsumexp(np.multiply.outer(way, losses) + log_p, axis=1) for way in (orders - 1, -orders)]
+    ways = [log_sum(np.multiply.outer(way, losses) + log_p) for way in (orders - 1, -orders)]
     return np.asarray(np.maximum(*ways) / (orders - 1))
 
 
@@ -172,7 +152,7 @@ def _(event: LaplaceEvent, orders: Array) -> Array:
 def _(event: PoissonSampled, orders: Array) -> Array:
     ratio = merged_gaussian(event.event)
     if event.rate == 1.0:
-        return rdp_of(event.event, orders) if ratio is None else rdp_gaussian(ratio, orders)
+        return rdp_of(event.event, orders)
     if event.relation is Relation.ADD_REMOVE and ratio is not None:
         return rdp_poisson_gaussian(event.rate, ratio, orders)
     if event.relation is Relation.ADD_REMOVE and isinstance(event.event, LaplaceEvent):
@@ -181,22 +161,23 @@ def _(event: PoissonSampled, orders: Array) -> Array:
         return rdp_poisson_replace_gaussian(event.rate, ratio, orders)
     if event.relation is Relation.ADD_REMOVE and not event.event.parts():
         return rdp_poisson(event.rate, partial(rdp_of, event.event), orders, is_symmetric_noise(event.event))
-    raise CannotAccount(
-        f"PoissonSampled of {type(event.event).__name__} has no Renyi bound under {event.relation}. Use 'pld'."
-    )
+    raise _no_bound(event)
 
 
 @rdp_of.register
 def _(event: FixedSizeSampled, orders: Array) -> Array:
     ratio = merged_gaussian(event.event)
     if event.rate == 1.0:
-        return rdp_of(event.event, orders) if ratio is None else rdp_gaussian(ratio, orders)
+        return rdp_of(event.event, orders)
     if ratio is None and event.relation is Relation.REPLACE and not event.event.parts():
         return np.minimum(rdp_fixed_size(event.rate, partial(rdp_of, event.event), orders), rdp_of(event.event, orders))
     if ratio is not None and event.relation is Relation.REPLACE:
         return np.minimum(rdp_fixed_size_gaussian(event.rate, ratio, orders), rdp_gaussian(ratio, orders))
     if ratio is not None and event.relation is Relation.ADD_REMOVE:
         return rdp_poisson_gaussian(event.rate, ratio, orders)
-    raise CannotAccount(
-        f"FixedSizeSampled of {type(event.event).__name__} has no Renyi bound under {event.relation}. Use 'pld'."
-    )
+    raise _no_bound(event)
+
+
+def _no_bound(event: PoissonSampled | FixedSizeSampled) -> CannotAccount:
+    name, inner = type(event).__name__, type(event.event).__name__
+    return CannotAccount(f"{name} of {inner} has no Renyi bound under {event.relation}. Use 'pld'.")

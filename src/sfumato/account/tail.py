@@ -1,4 +1,4 @@
-"""delta near one epsilon, from one Fourier transform of a tilted loss."""
+"""delta near one epsilon: of one release from the two masses beyond it, else from one Fourier transform of a tilted loss."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import math
 import numpy as np
 from scipy.fft import next_fast_len
 
+from sfumato.account.event import Real
+from sfumato.account.gdp import bisect
 from sfumato.account.loss_grid import Loss, inverted
 from sfumato.account.noises import ROUNDING, Array
+from sfumato.account.pairs import Pair
 
 LARGEST_WINDOW = 1 << 20
 FAST_WINDOW = 1 << 17
@@ -16,13 +19,29 @@ _LOG_TAIL = -30.0
 _CHERNOFF = np.array([1.0, 2.0, 4.0, 6.0, 8.0, 11.0, 16.0])
 
 
-def width(loss: Loss, tilt: float, centre: float) -> float:
-    """How wide a window has to be to hold the tilted loss."""
-    low, high, _, _ = _window(loss, tilt, centre, 0.0)
-    return high - low
+def one_step_delta(pair: Pair, epsilon: Real) -> float:
+    """P(loss > epsilon) - e^epsilon Q(loss > epsilon), from above."""
+    found = pair.cells(np.array([-epsilon, 0.0, epsilon]) if epsilon else np.zeros(1))
+    if math.isinf(found.log_p[-1]):
+        return 0.0
+    doubt = 2 * found.ratio_error[-1] + 8 * ROUNDING * epsilon
+    share = -math.expm1(min(epsilon - found.ratio[-1] - doubt, 0.0))
+    return float(min(1.0, math.exp(found.log_p[-1] + found.error[-1]) * share))
 
 
-def _window(loss: Loss, tilt: float, centre: float, step: float) -> tuple[float, float, Array, Array]:
+def one_step_epsilon(pair: Pair, delta: Real) -> float:
+    """Without repetition there is nothing to approximate: the epsilon whose delta is the one asked for, by bisection."""
+    if one_step_delta(pair, 0.0) <= delta:
+        return 0.0
+    low, high = 0.0, 1.0
+    while one_step_delta(pair, high) > delta:
+        low, high = high, 2 * high
+        if high > 1e12:
+            return math.inf
+    return bisect(low, high, lambda epsilon: one_step_delta(pair, epsilon) > delta)[1]
+
+
+def window(loss: Loss, tilt: float, centre: float, step: float = 0.0) -> tuple[float, float, Array, Array]:
     """Where the tilted loss lies but for a chance of e^_LOG_TAIL on each side, and the Chernoff exponents that say so."""
     cumulant, mean, variance = loss.moments(tilt)
     spread = max(math.sqrt(variance), step, 1e-9 * abs(mean), 1e-290)
@@ -39,17 +58,16 @@ class Tail:
 
     def __init__(self, loss: Loss, step: float, tilt: float, centre: float) -> None:
         cumulant = loss.moments(tilt).cumulant
-        low, high, away, above = _window(loss, tilt, centre, step)
+        low, high, away, above = window(loss, tilt, centre, step)
         first = math.floor(low / step)
         size = next_fast_len(max(min(math.ceil(high / step) - first + 1, 2 * LARGEST_WINDOW), 64), real=True)
-        inverse = inverted(loss, tilt, first, size)
-        law = inverse.law() + inverse.each()
+        law, doubt = inverted(loss, tilt, first, size)
         self.step, self.centre, self.infinite = step, centre, loss.infinite
         self.losses = (first + np.arange(size)) * step
         offset = self.losses - centre
         self.log_scale = cumulant - tilt * centre
         beyond = min(float(np.min(above - away * self.losses[-1])), 0.0) - tilt * offset[-1]
-        self.mass = law * np.exp(np.minimum(-tilt * offset, 300.0)) * (1 + 4 * size * ROUNDING)
+        self.mass = (law + doubt) * np.exp(np.minimum(-tilt * offset, 300.0)) * (1 + 4 * size * ROUNDING)
         self.above = np.cumsum(self.mass[::-1])[::-1] + math.exp(min(beyond, 300.0))
 
     def epsilon(self, delta: float) -> float:

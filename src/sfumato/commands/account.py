@@ -50,7 +50,6 @@ def account(
 def price(setting: Setting, delta: float, name: str) -> dict[str, Any]:
     """The answer, with everything that has to be said beside its epsilon."""
     from sfumato.account.central_limit import approximations
-    from sfumato.account.describe import NEIGHBOURS, describe
     from sfumato.planning.words import assumptions, sampling, views
 
     start = time.perf_counter()
@@ -68,13 +67,13 @@ def price(setting: Setting, delta: float, name: str) -> dict[str, Any]:
         "sensitivity": claim.noise_sensitivity,
         "rounds": setting.rounds,
         "sampling": sampling(setting),
-        "neighbours": NEIGHBOURS[claim.relation].format(unit=setting.unit),
+        "neighbours": claim.relation.neighbours(setting.unit),
         "views": {
             "world": {"epsilon": epsilon if math.isfinite(epsilon) else None, "who": views(setting)["world"]},
             "server": {"epsilon": _server(setting, epsilon), "who": views(setting)["server"]},
         },
         "assumptions": assumptions(setting),
-        "mechanism": describe(event),
+        "mechanism": event.words(),
         "approximations": approximations(event, delta),
         "event": event.to_json(),
         "seconds": round(seconds, 4),
@@ -108,7 +107,7 @@ def _epsilon(setting: Setting, delta: float, name: str) -> tuple[float, str]:
 
 
 def _server(setting: Setting, epsilon: float) -> float | None:
-    return epsilon if setting.server_event() is not None and math.isfinite(epsilon) else None
+    return epsilon if setting.claim().server is not None and math.isfinite(epsilon) else None
 
 
 def _lines(answer: dict[str, Any]) -> list[str]:

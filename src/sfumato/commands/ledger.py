@@ -133,14 +133,13 @@ def _contents(book: Ledger, delta: float) -> dict[str, Any]:
 
 
 def _tell(book: Ledger, found: dict[str, Any], delta: float) -> None:
-    from sfumato.account.describe import describe
 
     typer.echo(f"population {found['population']}: {book.count} rounds reserved")
     runs = Counter(entry.run for entry in book.entries())
     for run, times in runs.items():
         own = [entry for entry in book.entries() if entry.run == run]
         cost = own[0].costs.get(Unit.CLIENT) or next(iter(own[0].costs.values()))
-        notes = [f"{times} rounds", describe(cost.world), _short(cost.relation)]
+        notes = [f"{times} rounds", cost.world.words(), _short(cost.relation)]
         notes += ["seeded"] if own[0].seeded else []
         notes += [f"{sum(not entry.settled for entry in own)} never settled"] if any(not e.settled for e in own) else []
         typer.echo(f"  run {run[:8]}: {'; '.join(notes)}")

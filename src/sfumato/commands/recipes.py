@@ -33,7 +33,6 @@ def explain(
     delta: Annotated[float, typer.Option(help="At which delta.")] = 1e-5,
 ) -> None:
     """Show a recipe: its pieces in order, what is provable after each, what it costs, and its options."""
-    from sfumato.account.describe import describe
     from sfumato.claim import table
 
     found, round = find(recipe), build(recipe, clients, {})
@@ -42,8 +41,8 @@ def explain(
     typer.echo(f"{found.name}: {found.summary} ({found.paper})\n")
     typer.echo(f"derivation for one {proof.unit}, {proof.relation.words}, {clients} clients:")
     typer.echo(table(proof.steps))
-    typer.echo(f"\neach round costs, against everyone who sees the model: {describe(proof.world)}")
-    server = "nothing is proven" if proof.server is None else describe(proof.server)
+    typer.echo(f"\neach round costs, against everyone who sees the model: {proof.world.words()}")
+    server = "nothing is proven" if proof.server is None else proof.server.words()
     typer.echo(f"each round costs, against the server: {server}")
     if proof.assumptions:
         typer.echo(f"assuming: {'; '.join(proof.assumptions)}")

@@ -20,8 +20,8 @@ import torch
 from torch import nn
 
 from sfumato.account import accountant
-from sfumato.account.by_client import for_client
 from sfumato.account.event import Event, Nothing, Repeated, Unit
+from sfumato.account.inside import for_client
 from sfumato.data.population import Population
 from sfumato.derive import Derivation
 from sfumato.engine.checkpoint import Checkpoint

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sfumato.account.event import Unit, why_not_private
 from sfumato.account.protocol import accountant
@@ -86,13 +87,13 @@ class Ledger:
         self._connection.execute("PRAGMA synchronous=FULL")
         if population is not None:
             self._connection.executescript(_TABLES)
-            self._settle_fact("schema", str(SCHEMA))
+            self._set_fact("schema", str(SCHEMA), "IGNORE")
         if self.fact("schema") != str(SCHEMA):
             raise LedgerError(
                 f"{self.path} has schema {self.fact('schema')}, not {SCHEMA}. Use the Sfumato that wrote it, or another file."
             )
         if population is not None:
-            self._settle_fact("id", os.urandom(16).hex())
+            self._set_fact("id", os.urandom(16).hex(), "IGNORE")
             self._belong(population, UNNAMED if clients is None else self._keyed(clients))
 
     def _keyed(self, clients: str) -> str:
@@ -100,8 +101,8 @@ class Ledger:
 
     def _belong(self, population: str, clients: str) -> None:
         """Refuse to add up what was spent on others."""
-        self._settle_fact("population", population)
-        self._settle_fact("clients", clients)
+        self._set_fact("population", population, "IGNORE")
+        self._set_fact("clients", clients, "IGNORE")
         if self.fact("population") != population:
             raise LedgerError(
                 f"{self.path} belongs to the population {self.fact('population')!r}, not {population!r}. Use another file."
@@ -145,12 +146,15 @@ class Ledger:
 
     def fact(self, name: str) -> str | None:
         """A public fact about the ledger."""
-        row = self._connection.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+        row = self._row("SELECT value FROM facts WHERE name = ?", name)
         return None if row is None else str(row[0])
 
-    def _settle_fact(self, name: str, value: str) -> None:
+    def _set_fact(self, name: str, value: str, otherwise: str = "REPLACE") -> None:
         with self._writing():
-            self._connection.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (name, value))
+            self._connection.execute(f"INSERT OR {otherwise} INTO facts VALUES (?, ?)", (name, value))
+
+    def _row(self, query: str, *values: object) -> Any:
+        return self._connection.execute(query, values).fetchone()
 
     @property
     def shared(self) -> tuple[Path, str] | None:
@@ -164,9 +168,7 @@ class Ledger:
     def remember_shared(self, shared: Ledger) -> None:
         """Note the shared ledger, and where it lies now; committed before its run spends anything."""
         assert shared.path is not None, "a ledger in memory is not shared"
-        with self._writing():
-            written = json.dumps([str(shared.path.absolute()), shared.id])
-            self._connection.execute("INSERT OR REPLACE INTO facts VALUES ('shared', ?)", (written,))
+        self._set_fact("shared", json.dumps([str(shared.path.absolute()), shared.id]))
 
     @property
     def budget(self) -> Budget | None:
@@ -179,9 +181,7 @@ class Ledger:
 
     def set_budget(self, budget: Budget) -> None:
         """Set the common budget; it holds for every later reservation."""
-        with self._writing():
-            written = json.dumps([budget.epsilon, budget.delta, str(budget.unit)])
-            self._connection.execute("INSERT OR REPLACE INTO facts VALUES ('budget', ?)", (written,))
+        self._set_fact("budget", json.dumps([budget.epsilon, budget.delta, budget.unit]))
 
     def reserve(
         self,
@@ -197,8 +197,7 @@ class Ledger:
         """Commit a round's cost before it is computed; the number of the reservation, old or new."""
         written = json.dumps({str(unit): cost.to_json() for unit, cost in costs.items()}, sort_keys=True)
         with self._writing():
-            found = self._connection.execute("SELECT id, run, round, inputs, costs FROM spending WHERE key = ?", (key,))
-            row = found.fetchone()
+            row = self._row("SELECT id, run, round, inputs, costs FROM spending WHERE key = ?", key)
             if row is not None:
                 if row[1:] != (run, round, inputs, written):
                     raise LedgerError(
@@ -237,7 +236,7 @@ class Ledger:
 
     def holds(self, key: str) -> bool:
         """Whether a round with this key was reserved before."""
-        return self._connection.execute("SELECT 1 FROM spending WHERE key = ?", (key,)).fetchone() is not None
+        return self._row("SELECT 1 FROM spending WHERE key = ?", key) is not None
 
     def after(self, round: int) -> list[tuple[int, str]]:
         """Attempt and inputs of every reservation from `round` on."""
@@ -246,25 +245,22 @@ class Ledger:
 
     def count_of(self, run: str) -> int:
         """How many reservations a run has."""
-        (number,) = self._connection.execute("SELECT COUNT(*) FROM spending WHERE run = ?", (run,)).fetchone()
-        return int(number)
+        return int(self._row("SELECT COUNT(*) FROM spending WHERE run = ?", run)[0])
 
     @property
     def inputs_changed(self) -> bool:
         """Whether rounds were drawn on inputs that were not the same, or may have been others."""
-        (number,) = self._connection.execute("SELECT COUNT(DISTINCT inputs) FROM spending").fetchone()
-        return int(number) > 1
+        return bool(self._row("SELECT COUNT(DISTINCT inputs) > 1 FROM spending")[0])
 
     @property
     def seeded(self) -> bool:
         """Whether any noise in it came from a seed."""
-        return self._connection.execute("SELECT 1 FROM spending WHERE seeded").fetchone() is not None
+        return self._row("SELECT 1 FROM spending WHERE seeded") is not None
 
     @property
     def count(self) -> int:
         """How many reservations there are."""
-        (number,) = self._connection.execute("SELECT COUNT(*) FROM spending").fetchone()
-        return int(number)
+        return int(self._row("SELECT COUNT(*) FROM spending")[0])
 
     def entries(self) -> list[Entry]:
         """All reservations, in order."""
@@ -272,13 +268,13 @@ class Ledger:
             "SELECT id, run, round, attempt, seeded, settled, costs FROM spending ORDER BY id"
         )
         return [
-            Entry(number, run, round, attempt, bool(seeded), bool(settled), read_costs(costs))
-            for number, run, round, attempt, seeded, settled, costs in rows
+            Entry(number, run, round, attempt, bool(seeded), bool(settled), _costs(written))
+            for number, run, round, attempt, seeded, settled, written in rows
         ]
 
     def _counted(self) -> list[tuple[dict[Unit, Cost], int]]:
         rows = self._connection.execute("SELECT costs, COUNT(*) FROM spending GROUP BY costs ORDER BY MIN(id)")
-        return [(read_costs(written), int(times)) for written, times in rows]
+        return [(_costs(written), int(times)) for written, times in rows]
 
     def spent(self, unit: Unit) -> Cost | None:
         """Everything spent so far on one unit, as one event per view; None if nothing is recorded or not all is proven."""
@@ -289,7 +285,7 @@ class Ledger:
         found = [str(row[0]) for row in self._connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
         for number, written in self._connection.execute("SELECT id, costs FROM spending ORDER BY id"):
             try:
-                read_costs(written)
+                _costs(written)
             except Exception as error:
                 found.append(f"reservation {number} cannot be read: {error}")
         return found
@@ -299,6 +295,5 @@ class Ledger:
         self._connection.close()
 
 
-def read_costs(written: str) -> dict[Unit, Cost]:
-    """Costs as they stand in the file."""
+def _costs(written: str) -> dict[Unit, Cost]:
     return {Unit(unit): Cost.from_json(cost) for unit, cost in json.loads(written).items()}

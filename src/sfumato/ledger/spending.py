@@ -30,22 +30,19 @@ class Spending:
         """Commit one round to the shared ledger first: what is reserved there and nowhere else still counts there."""
         due = 0 if attempt else number  # a later attempt draws anew, whatever an earlier one paid for
         costs = {unit: _cost(proof, due) for unit, proof in self.derivation.units.items()}
-        ledgers = [self.own] if self.shared is None else [self.shared, self.own]
-        return [
-            (
-                ledger,
-                ledger.reserve(
-                    run=self.run,
-                    round=number,
-                    attempt=attempt,
-                    key=key,
-                    inputs=self.inputs,
-                    costs=costs,
-                    seeded=self.seeded,
-                ),
+
+        def number_in(ledger: Ledger) -> int:
+            return ledger.reserve(
+                run=self.run,
+                round=number,
+                attempt=attempt,
+                key=key,
+                inputs=self.inputs,
+                costs=costs,
+                seeded=self.seeded,
             )
-            for ledger in ledgers
-        ]
+
+        return [(ledger, number_in(ledger)) for ledger in self._ledgers()]
 
     def settle(self, reservations: list[tuple[Ledger, int]]) -> None:
         """The round's output is stored."""
@@ -54,9 +51,11 @@ class Spending:
 
     def close(self) -> None:
         """Let go of the ledgers."""
-        for ledger in (self.own, self.shared):
-            if ledger is not None:
-                ledger.close()
+        for ledger in self._ledgers():
+            ledger.close()
+
+    def _ledgers(self) -> list[Ledger]:
+        return [self.own] if self.shared is None else [self.shared, self.own]
 
     def affords(self, rounds: int, start: int, attempt: int) -> bool:
         """Whether rounds `start` to `rounds` stay within the run's own budget."""
@@ -64,13 +63,14 @@ class Spending:
 
     def check(self, number: int, attempt: int, key: str) -> None:
         """Stop before the round that would pass the run's own budget; a round that was reserved before is paid for."""
-        if self.budget is None or self.own.holds(key) or self.affords(number + 1, number, attempt):
+        if self.budget is None or self.own.holds(key):
             return
         epsilon = self._epsilon(number + 1, number, attempt)
-        raise BudgetExceeded(
-            f"round {number + 1} would bring epsilon to {epsilon:.4g}, over the budget of {self.budget[0]:g} at delta "
-            f"{self.budget[1]:g}. The run stops after {number} rounds; what was released stays within the budget."
-        )
+        if epsilon > self.budget[0]:
+            raise BudgetExceeded(
+                f"round {number + 1} would bring epsilon to {epsilon:.4g}, over the budget of {self.budget[0]:g} at delta "
+                f"{self.budget[1]:g}. The run stops after {number} rounds; what was released stays within the budget."
+            )
 
     def _epsilon(self, rounds: int, start: int, attempt: int) -> float:
         assert self.budget is not None
@@ -88,13 +88,7 @@ def _cost(proof: UnitDerivation, due: int) -> Cost:
 
 
 def open_shared(
-    own: Ledger,
-    given: Path | None,
-    run: str,
-    population: Population,
-    derivation: Derivation,
-    seeded: bool,
-    force: bool,
+    own: Ledger, given: Path | None, run: str, population: Population, derivation: Derivation, seeded: bool, force: bool
 ) -> Ledger | None:
     """The ledger that a run shares with others: the one that it began with, wherever that is now, or a given one.
 
@@ -141,10 +135,9 @@ def _check_welcome(path: Path, own: Ledger, derivation: Derivation, seeded: bool
             "Go on without --ledger, or start a new run with it."
         )
     world = derivation.units.get(Unit.CLIENT, derivation.primary).world
-    reason = (
-        "it hides nothing" if why_not_private(world) is not None else "its noise comes from a seed" if seeded else ""
-    )
-    if reason and not force:
+    hides = why_not_private(world) is None
+    if (seeded or not hides) and not force:
+        reason = "its noise comes from a seed" if hides else "it hides nothing"
         raise LedgerError(
             f"{path} is shared by private runs, and {reason}: this run would spoil its sum. Leave --ledger out, or give "
             "--force-ledger to record the run as what it is."

@@ -101,11 +101,6 @@ class Setting:
         assert world is not None, "the noise paid"
         return Repeated(world, self.rounds)
 
-    def server_event(self) -> Event | None:
-        """The same against the server, which knows the cohort; None where it sees updates without noise."""
-        server = self.claim().server
-        return None if server is None else Repeated(server, self.rounds)
-
     def at(self, multiplier: float) -> Setting:
         """The same with other noise."""
         return replace(self, law=self.law.with_noise(multiplier))

@@ -130,28 +130,39 @@ def solve(question: Question) -> Plan:
 
 def alternatives(plan: Plan, by: str = "auto") -> list[Alternative]:
     """What other samplers, accountants, populations, cohorts and round counts would need for the same epsilon."""
-    setting, clients = plan.setting, plan.clients
-    changes: list[tuple[str, Setting, str, int | None]] = []
+    setting, clients, found = plan.setting, plan.clients, list[Alternative]()
+
+    def add(change: str, changed: Setting, name: str = by, among: int | None = clients) -> None:
+        guess = changed.law.noise_multiplier
+        try:
+            noise = calibrate_noise(
+                lambda size: changed.at(size).event(), plan.epsilon, plan.delta, by=name, guess=guess
+            )
+        except CannotAccount as refusal:
+            found.append(Alternative(change, None, None, str(refusal)))
+            return
+        signal = replace(plan, setting=changed.at(noise), clients=among).signal_to_noise
+        found.append(Alternative(change, noise, signal))
+
     if setting.rounds > 1:
-        changes.append(("half the rounds", replace(setting, rounds=setting.rounds // 2), by, clients))
+        add("half the rounds", replace(setting, rounds=setting.rounds // 2))
     if clients is not None:
         size = max(1, round(setting.sample.rate * clients))
-        other = "fixed" if isinstance(setting.sample.sampler, Poisson) else "poisson"
         if size < clients:
-            words = f"a {other} cohort of {size} (other neighbours)"
-            drawn = Drawn(FixedSize(size) if other == "fixed" else Poisson(size / clients), clients)
-            changes.append((words, replace(setting, sample=drawn, relation=None), by, clients))
+            fixed = isinstance(setting.sample.sampler, Poisson)
+            drawn = Drawn(FixedSize(size) if fixed else Poisson(size / clients), clients)
+            words = f"a {'fixed' if fixed else 'poisson'} cohort of {size} (other neighbours)"
+            add(words, replace(setting, sample=drawn, relation=None))
         if not setting.everyone:
-            changes.append(
-                ("everyone in every round", replace(setting, sample=Drawn(Everyone(), clients)), by, clients)
-            )
+            add("everyone in every round", replace(setting, sample=Drawn(Everyone(), clients)))
             larger = replace(setting, sample=_drawn(setting, size, 2 * clients))
-            changes.append(("twice the clients, same cohort", larger, by, 2 * clients))
+            add("twice the clients, same cohort", larger, among=2 * clients)
             if 2 * size < clients:
-                double = replace(setting, sample=_drawn(setting, 2 * size, clients))
-                changes.append(("twice the cohort", double, by, clients))
-    changes += [(f"the accountant {name}", setting, name, clients) for name in ("auto", "rdp") if name != by]
-    return [_alternative(plan, *change) for change in changes]
+                add("twice the cohort", replace(setting, sample=_drawn(setting, 2 * size, clients)))
+    for name in ("auto", "rdp"):
+        if name != by:
+            add(f"the accountant {name}", setting, name)
+    return found
 
 
 def _drawn(setting: Setting, size: int, clients: int) -> Drawn:
@@ -160,17 +171,6 @@ def _drawn(setting: Setting, size: int, clients: int) -> Drawn:
     if isinstance(sampler, FixedSize):
         return Drawn(replace(sampler, size=size), clients)
     return Drawn(Poisson(size / clients, sampler.relation), clients)
-
-
-def _alternative(plan: Plan, change: str, setting: Setting, by: str, clients: int | None) -> Alternative:
-    try:
-        noise = calibrate_noise(
-            lambda size: setting.at(size).event(), plan.epsilon, plan.delta, by=by, guess=setting.law.noise_multiplier
-        )
-    except CannotAccount as refusal:
-        return Alternative(change, None, None, str(refusal))
-    ratio = Plan("noise", setting.at(noise), plan.epsilon, plan.delta, clients, plan.dimension).signal_to_noise
-    return Alternative(change, noise, ratio)
 
 
 def _setting(

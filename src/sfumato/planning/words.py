@@ -28,12 +28,11 @@ def _drawn(drawn: Drawn, who: str) -> str:
 
 def views(setting: Setting) -> dict[str, str]:
     """Who sees what, for the world and for the server (PRIVACY R1: the server knows the cohort)."""
+    own = "each message carries its own noise, so this holds against whoever sees the messages and who took part"
     if setting.batch is not None:
-        both = "noise is added in every local step, so this holds against whoever sees the client's updates and who took part"
-        return {"world": both, "server": both}
-    if setting.at_client:
-        both = "each message carries its own noise, so this holds against whoever sees the messages and who took part"
-        return {"world": both, "server": both}
+        own = "noise is added in every local step, so this holds against whoever sees the client's updates and who took part"
+    if setting.batch is not None or setting.at_client:
+        return {"world": own, "server": own}
     hidden = "" if setting.everyone else ", but not who took part"
     return {
         "world": f"everyone who sees the released models{hidden}",

@@ -14,7 +14,7 @@ from safetensors.torch import save
 from torch import nn
 
 from sfumato.account import accountant
-from sfumato.account.event import NonPrivate, Unit
+from sfumato.account.event import NonPrivate, Repeated, Unit
 from sfumato.calibration import noise_and_clip
 from sfumato.derive import Derivation
 from sfumato.engine.checkpoint import Checkpoint, write_atomically
@@ -132,15 +132,15 @@ class Run:
         return self.simulation.guarantee(self.delta if delta is None else delta, unit, server, client)
 
     def _epsilon_table(self) -> dict[int, float | None]:
-        """Epsilon after each round, if every round goes as planned; in one pass."""
+        """Epsilon after each round, if every round goes as planned."""
         proof = self.derivation.primary
         rounds = self.prepared.request.rounds
         if isinstance(proof.world, NonPrivate):
             return {}
         every = self.prepared.request.evaluate_every
         shown = sorted({*range(every, rounds + 1, every), rounds})
-        found = accountant("auto").epsilons(proof.world, [proof.times(number) for number in shown], self.delta)
-        return dict(zip(shown, found, strict=True))
+        price = accountant("auto")
+        return {number: price.epsilon(Repeated(proof.world, proof.times(number)), self.delta) for number in shown}
 
     def epsilon(self, progress: Progress) -> float | None:
         """What the ledger says; the table serves while every round was reserved once."""

@@ -8,7 +8,6 @@ import numpy as np
 from scipy import stats
 
 from sfumato.account.event import CuriousDraws, FixedSizeSampled, GaussianEvent, PoissonSampled, Relation, Unit
-from sfumato.account.inside import walk
 from sfumato.claim import Claim
 from sfumato.engine.keys import Keys
 from sfumato.key import Key
@@ -33,7 +32,7 @@ def check_sampler(sampler: Sampler) -> None:
         )
         drawn[number, ids] = True
     claim = sampler.carry(Claim(Unit.CLIENT, sampler.relation, _POPULATION, 10).bounded(l2=1.0))
-    stated = list(walk(claim.amplified(lambda reach: GaussianEvent(1.0))))
+    stated = list(claim.amplified(lambda reach: GaussianEvent(1.0)).walk())
     event = next((part for part in stated if isinstance(part, PoissonSampled | FixedSizeSampled)), stated[0])
     if isinstance(event, FixedSizeSampled) and event.relation is Relation.ADD_REMOVE and sampler.curious:
         assert any(isinstance(part, CuriousDraws) and part.curious >= sampler.curious for part in stated), (

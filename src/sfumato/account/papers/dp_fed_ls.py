@@ -7,16 +7,16 @@ None of them is the accountant of anything: the privacy-loss distribution is tig
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 
 from sfumato.account.checks import check_delta, check_rounds, check_target
 from sfumato.account.convert import classic_epsilon_from_rdp, epsilon_from_rdp
 from sfumato.account.divergences import rdp_fixed_size_gaussian, rdp_poisson_gaussian
 from sfumato.account.event import Real
-from sfumato.account.gdp import clt_mu_fixed_size
+from sfumato.account.gdp import bisect
 from sfumato.errors import BadValue, CannotAccount
 
 # the factor under the root and the smallest noise^2 / (2 norm)^2, for uniform (1) and Poisson (2) sampling
@@ -68,11 +68,7 @@ class DpFedLs:
 
     def unconstrained(self) -> tuple[float, float]:
         """The weight with the smallest noise, and that noise, ignoring the side conditions. Not a guarantee."""
-        low, high = 1e-9, 1 - 1e-9
-        for _ in range(200):  # golden section: the noise is convex in the weight
-            a, b = high - 0.618033988749895 * (high - low), low + 0.618033988749895 * (high - low)
-            low, high = (low, b) if self.noise(a) < self.noise(b) else (a, high)
-        weight = (low + high) / 2
+        weight = float(minimize_scalar(self.noise, bounds=(1e-9, 1 - 1e-9), options={"xatol": 1e-12}).x)  # it is convex
         return weight, self.noise(weight)
 
     def feasible_noise(self) -> float:
@@ -81,16 +77,15 @@ class DpFedLs:
         The lemmas behind it are proved at integer orders only: `integer_noise` is what they support.
         """
         best, _ = self.unconstrained()
-        weights = np.linspace(best, 0.0, 4001)[:-1]
-        good = [weight for weight in weights if self._fits(weight)]
-        if not good:
-            raise self._refusal("no weight meets its side conditions")
-        inside = float(good[0])  # the noise falls with the weight: push to the edge of the condition
-        more = _bisect(lambda more: 1.0 if self._fits(inside + more) else -1.0, 0.0, min(best / 4000, best - inside))
-        return self.noise(inside + more)
 
-    def _fits(self, weight: Real) -> bool:
-        return self.holds(self.noise(weight), self.order(weight))
+        def fits(weight: float) -> bool:
+            return self.holds(self.noise(weight), self.order(weight))
+
+        inside = next((float(weight) for weight in np.linspace(best, 0.0, 4001)[:-1] if fits(weight)), None)
+        if inside is None:
+            raise self._refusal("no weight meets its side conditions")
+        # the noise falls with the weight: push to the edge of the condition
+        return self.noise(bisect(inside, min(inside + best / 4000, best), fits)[0])
 
     def integer_noise(self) -> float:
         """The smallest noise that the theorem supports as it is proved: an integer order and both side conditions."""
@@ -108,29 +103,21 @@ class DpFedLs:
         low = max(noise, 2 * self.norm * math.sqrt(_SMALLEST[self.theorem])) * (1 + 1e-12)
         if self.holds(low, order):
             return low
-        # the second condition first gets easier with the noise and then harder: it is easiest at a root of `slope`
+        # the second condition first gets easier with the noise and then harder: at the last `easier` it is easiest
         rate = self.rate * order
 
-        def slope(share: float) -> float:
-            return -math.log(rate * (1 + share)) - share / (1 + share)
+        def easier(share: float) -> bool:
+            return -math.log(rate * (1 + share)) - share / (1 + share) >= 0
 
-        easiest = 2 * self.norm * math.sqrt(_bisect(slope, 0.0, max(1 / rate - 1, 0.0)))
+        easiest = 2 * self.norm * math.sqrt(bisect(0.0, max(1 / rate - 1, 0.0), easier)[0])
         if easiest <= low or not self.holds(easiest, order):
             return math.inf
-        return easiest - _bisect(lambda back: 1.0 if self.holds(easiest - back, order) else -1.0, 0.0, easiest - low)
+        return bisect(low, easiest, lambda noise: not self.holds(noise, order))[1]
 
     def _refusal(self, why: str) -> CannotAccount:
         return CannotAccount(
             f"DP-Fed-LS Theorem {self.theorem} at epsilon={self.epsilon}: {why}. Use the accountant 'auto'."
         )
-
-
-def _bisect(falling: Callable[[float], float], low: float, high: float) -> float:
-    """The last point found where a function that falls from positive to negative is still not negative."""
-    for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (middle, high) if falling(middle) >= 0 else (low, middle)
-    return low
 
 
 def dp_fed_ls_epsilon(theorem: int, noise: Real, norm: Real, rate: Real, rounds: int, delta: Real) -> float:
@@ -170,15 +157,6 @@ def dp_fed_ls_table_poisson(rate: Real, ratio: Real, rounds: int, delta: Real) -
     orders = np.concatenate([np.arange(11, 110) / 10, np.arange(12.0, 64)])
     curve = rounds * rdp_poisson_gaussian(rate, ratio, orders)
     return float(np.min(classic_epsilon_from_rdp(orders, curve, delta)))
-
-
-def prifedsync_mu(records: int, batch: int, steps: int, rounds: int, ratio: Real) -> float:
-    """mu_max of PriFedSync's tables: the central limit of steps * rounds fixed-size batches. An approximation.
-
-    >>> round(prifedsync_mu(600, 16, 38, 93, 1.0), 2)
-    2.71
-    """
-    return clt_mu_fixed_size(batch / records, ratio, steps * rounds)
 
 
 def dp_fedsam_epsilon(rate: Real, ratio: Real, rounds: int, delta: Real) -> tuple[float, float]:

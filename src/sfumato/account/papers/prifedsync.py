@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sfumato.account.event import Real
 from sfumato.account.gdp import clt_mu_fixed_size, gdp_epsilon
 
 
-@dataclass(frozen=True)
-class Claimed:
+class Claimed(NamedTuple):
     """One line of the paper: its name, its mu, the epsilon that follows, and what is to be said about it."""
 
     name: str
@@ -48,20 +48,14 @@ class Published:
     def claims(self, delta: Real) -> tuple[Claimed, Claimed]:
         """The paper's two statements at one delta; neither is proven."""
         strong = math.sqrt(max(self.clients - 1, 0)) * self.mu
+        limit = "a central limit, not a bound: too low for few steps or a small delta, too high for many steps; ignores the rate"
+        not_needed = (
+            f"sqrt({self.clients} - 1) times the weak mu is not needed: all that the others see together is still computed "
+            "from the client's own messages"
+        )
         return (
-            Claimed(
-                "the paper, weak (Theorem 2)",
-                self.mu,
-                gdp_epsilon(self.mu, delta),
-                "a central limit, not a bound: too low for few steps or a small delta, too high for many steps; ignores the rate",
-            ),
-            Claimed(
-                "the paper, strong (Theorem 2)",
-                strong,
-                gdp_epsilon(strong, delta),
-                f"sqrt({self.clients} - 1) times the weak mu is not needed: all that the others see together is still computed "
-                "from the client's own messages",
-            ),
+            Claimed("the paper, weak (Theorem 2)", self.mu, gdp_epsilon(self.mu, delta), limit),
+            Claimed("the paper, strong (Theorem 2)", strong, gdp_epsilon(strong, delta), not_needed),
         )
 
     def text(self, delta: Real) -> str:
