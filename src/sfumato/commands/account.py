@@ -8,11 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from sfumato.commands.answers import read_setting, refusing, show
+from sfumato.commands.answers import Json, read_setting, refusing, show
 from sfumato.guarantee import rounded_up
 from sfumato.planning.setting import Setting
-
-app = typer.Typer(add_completion=False)
 
 Noise = Annotated[str, typer.Option(help="gaussian:Z (over the L2 clip norm) or laplace:B (over the L1 clip norm).")]
 Sample = Annotated[str, typer.Option(help="The cohort: poisson:RATE, fixed:SIZE/CLIENTS or everyone.")]
@@ -22,10 +20,8 @@ RelationOption = Annotated[
     str | None, typer.Option(help="add-remove, replace or zero-out; else what the sampling implies.")
 ]
 Curious = Annotated[int, typer.Option(help="Clients who pool what they know of a fixed-size cohort.")]
-Json = Annotated[bool, typer.Option("--json", help="For programs.")]
 
 
-@app.command()
 def account(
     noise: Noise,
     rounds: Rounds,
@@ -57,8 +53,9 @@ def price(setting: Setting, delta: float, name: str) -> dict[str, Any]:
     claim, event = setting.claim(), setting.event()
     epsilon, used = _epsilon(setting, delta, name)
     seconds = time.perf_counter() - start
+    shown, who = epsilon if math.isfinite(epsilon) else None, views(setting)
     return {
-        "epsilon": epsilon if math.isfinite(epsilon) else None,
+        "epsilon": shown,
         "delta": delta,
         "accountant": used,
         "relation": str(claim.relation),
@@ -70,8 +67,8 @@ def price(setting: Setting, delta: float, name: str) -> dict[str, Any]:
         "sampling": sampling(setting),
         "neighbours": NEIGHBOURS[claim.relation].format(unit=setting.unit),
         "views": {
-            "world": {"epsilon": epsilon if math.isfinite(epsilon) else None, "who": views(setting)["world"]},
-            "server": {"epsilon": _server(setting, epsilon), "who": views(setting)["server"]},
+            "world": {"epsilon": shown, "who": who["world"]},
+            "server": {"epsilon": None if setting.server_event() is None else shown, "who": who["server"]},
         },
         "assumptions": assumptions(setting),
         "mechanism": describe(event),
@@ -105,10 +102,6 @@ def _epsilon(setting: Setting, delta: float, name: str) -> tuple[float, str]:
     price = accountant(name)
     used = price.choose(setting.event()) if isinstance(price, Auto) else price
     return used.epsilon(setting.event(), delta), used.name
-
-
-def _server(setting: Setting, epsilon: float) -> float | None:
-    return epsilon if setting.server_event() is not None and math.isfinite(epsilon) else None
 
 
 def _lines(answer: dict[str, Any]) -> list[str]:
