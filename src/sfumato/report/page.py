@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.resources import files
 
 from sfumato.report import parts
@@ -45,7 +46,7 @@ def one_run(run: Record) -> str:
 
 def comparison(runs: Sequence[Record]) -> str:
     """The page of several runs: a table, the curves over each other, and what is guaranteed by each."""
-    title = f"Comparison of {len(runs)} runs"
+    title, care = f"Comparison of {len(runs)} runs", _incomparable(runs)
     common = [f"{name.lower()} {value}" for name, value in _common(runs)]
     names = (element("li", parts.swatch(index), run.name) for index, run in enumerate(runs))
     levels = any(not run.proven for run in runs) and any(run.proven for run in runs)
@@ -59,7 +60,7 @@ def comparison(runs: Sequence[Record]) -> str:
         element("p", f"In common: {', '.join(common)}.", class_="subtitle") if common else None,
         element("h2", "Side by side"),
         _table(runs),
-        element("p", _incomparable(runs), class_="note") if _incomparable(runs) else None,
+        element("p", care, class_="note") if care else None,
         element("h2", "Curves"),
         element("ul", *names, class_="legend"),
         element("div", first, second, class_="pictures"),
@@ -82,15 +83,9 @@ _ROWS: dict[str, Callable[[Record], str]] = {
     "Model": lambda run: run.text("model"),
     "Delta": parts.delta,
     "Rounds": lambda run: number(run.number("rounds")),
-    "Population": lambda run: parts.fact(run, "population"),
-    "Unit": lambda run: parts.fact(run, "unit"),
-    "Relation": lambda run: parts.fact(run, "relation"),
-    "Accountant": lambda run: parts.fact(run, "accountant"),
-    "Noise multiplier": lambda run: parts.fact(run, "noise_multiplier"),
-    "Standard deviation": lambda run: parts.fact(run, "stddev"),
-    "Clip norm": lambda run: parts.fact(run, "clip"),
-    "Sensitivity": lambda run: parts.fact(run, "sensitivity"),
-    "Training time": lambda run: parts.fact(run, "seconds"),
+    "Population": partial(parts.fact, key="population"),
+    "Unit": partial(parts.fact, key="unit"),
+    **{name: partial(parts.fact, key=key) for key, name in parts.FACTS.items() if key not in ("unit", "population")},
 }
 _TELLING = ("Epsilon", "Accuracy")  # always in the table, and larger
 _ALWAYS = (*_TELLING, "Training time")
@@ -125,11 +120,8 @@ def _incomparable(runs: Sequence[Record]) -> str:
     differ = [name.lower() for name in ("Unit", "Relation", "Delta") if proven and not _same(name, proven)]
     if not differ:
         return ""
-    return f"Compare these epsilons with care: unit, relation and delta make the promise, and {_these(differ)}."
-
-
-def _these(differ: Sequence[str]) -> str:
-    return f"{' and '.join(differ)} differ{'' if len(differ) > 1 else 's'} here"
+    these = f"{' and '.join(differ)} differ{'' if len(differ) > 1 else 's'}"
+    return f"Compare these epsilons with care: unit, relation and delta make the promise, and {these} here."
 
 
 def _heading(run: Record) -> str:
