@@ -83,9 +83,3 @@ def build(name: str, population: int, options: dict[str, Any]) -> Round:
         if option not in known:
             raise BadValue(f"the recipe {name!r} has no option {option!r}. {nearest(option, known)}")
     return recipe.function(population, **options)
-
-
-def default(name: str, option: str) -> Any:
-    """The default of an option; None where the recipe has no such option."""
-    known = find(name).options
-    return known[option].default if option in known else None
