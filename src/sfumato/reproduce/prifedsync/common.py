@@ -21,7 +21,8 @@ from sfumato.pieces.optimizer import local_optimizer
 from sfumato.pieces.sampler import FixedSize
 from sfumato.report.curves import Curve, Plot, thinned
 from sfumato.report.pictures import SERIES
-from sfumato.reproduce.show import accuracy, bound, minutes, printed, spread
+from sfumato.report.words import bound
+from sfumato.reproduce.show import accuracy, minutes, printed, spread
 from sfumato.reproduce.table import Cell, Group, Row, Settings, Work, at, seeded
 from sfumato.round import Round
 from sfumato.run.personal_scores import PersonalScores
@@ -53,8 +54,8 @@ def train(settings: Settings, seed: int) -> dict[str, Any]:
     clients = min(settings["clients"], len(dataset.pool.y) // settings["records"])
     shared = build_population(dataset, clients, settings["split"], root.child("split"), settings["records"])
     population = with_test_parts(shared, dataset.test, settings["test_part"], root.child("tests"))
-    shape, objective = tuple(dataset.test.records.x.shape[1:]), classification(dataset.classes)
-    module = build(settings["model"], shape, dataset.classes, root.child("model"))
+    objective = classification(dataset.classes)
+    module = build(settings["model"], dataset.input_shape, dataset.classes, root.child("model"))
     scores = PersonalScores(population, objective)
     curve, reached = [], None
     for progress in simulate(_round(settings), population, module, objective, rounds=settings["rounds"], seed=seed):
