@@ -30,10 +30,9 @@ def one_run(run: Record) -> str:
     facts = (f"{run.text('model')} model", _count(run, "population", "client"), _count(run, "rounds", "round"))
     title = _heading(run)
     return _document(
+        "one run",
         title,
-        element("p", "Sfumato: report of one run", class_="eyebrow"),
-        element("h1", title),
-        element("p", ", ".join(fact for fact in facts if fact), class_="subtitle"),
+        ", ".join(fact for fact in facts if fact),
         parts.guarantee(run),
         element("h2", "Key numbers"),
         parts.numbers(run),
@@ -54,10 +53,9 @@ def comparison(runs: Sequence[Record]) -> str:
     first = parts.figure(accuracy_by_round(runs), f"{measure(runs)} by round", _NO_TEST_DATA)
     second = parts.figure(accuracy_against_epsilon(runs), f"{measure(runs)} against epsilon", _NO_PAIRS)
     return _document(
+        "several runs",
         title,
-        element("p", "Sfumato: report of several runs", class_="eyebrow"),
-        element("h1", title),
-        element("p", f"In common: {', '.join(common)}.", class_="subtitle") if common else None,
+        f"In common: {', '.join(common)}." if common else "",
         element("h2", "Side by side"),
         _table(runs),
         element("p", care, class_="note") if care else None,
@@ -133,7 +131,7 @@ def _count(run: Record, key: str, word: str) -> str:
     return "" if value is None else f"{number(value)} {word}{'' if value == 1 else 's'}"
 
 
-def _document(title: str, *body: Html | None) -> str:
+def _document(what: str, title: str, subtitle: str, *body: Html | None) -> str:
     style = files("sfumato.report").joinpath("style.css").read_text(encoding="utf-8")
     nothing_fetched = "default-src 'none'; style-src 'unsafe-inline'"
     footer = element("footer", element("p", _RELEASED), element("p", f"Written by Sfumato {__version__}."))
@@ -144,5 +142,7 @@ def _document(title: str, *body: Html | None) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{nothing_fetched}">\n'
         f"{element('title', f'{title} · Sfumato')}\n<style>\n{style}</style>"
     )
-    main = element("main", Html("\n".join(part for part in body if part)), footer)
+    eyebrow = element("p", f"Sfumato: report of {what}", class_="eyebrow")
+    top = (eyebrow, element("h1", title), element("p", subtitle, class_="subtitle") if subtitle else None)
+    main = element("main", Html("\n".join(part for part in (*top, *body) if part)), footer)
     return f'<!doctype html>\n<html lang="en">\n<head>\n{head}\n</head>\n<body>\n{main}\n</body>\n</html>\n'

@@ -17,10 +17,8 @@ def table(scale: str) -> Table:
     lines = []
     for sigma in (0.75, 1.0):
         rounds, mu, accuracy, _ = PRINTED[0.5, sigma]
-        settings, paper = (
-            common.MNIST | {"rate": 0.5, "sigma": sigma},
-            {"rounds": rounds, "mu": mu, "accuracy": accuracy},
-        )
+        settings = common.MNIST | {"rate": 0.5, "sigma": sigma}
+        paper = {"rounds": rounds, "mu": mu, "accuracy": accuracy}
         lines.append(common.Line(f"sigma {sigma:g}", settings, paper, rounds, {"target": None, "global": True}))
     title = "PriFedSync, Figure 4.1: personal models against the global one, p = 0.5"
     plots = common.curves("personal-against-global", "Accuracy on the clients' own test parts", both=True)
