@@ -70,9 +70,10 @@ def _of_other_data(request: Request, data: str, declared: bool) -> Request:
 
 
 def _refuse_unused(request: Request, typed: Collection[str], keys: Collection[str]) -> None:
-    """Refuse options without an effect, as nobody should believe that they were applied: the options `typed`, or the `keys` of run.toml that they or --set set.
+    """Refuse what would have no effect, as nobody should believe that it was applied.
 
-    A config holds defaults too, so what stands there is refused only where it is no default.
+    That is among the options `typed`, or the `keys` of run.toml that they or --set set. A config holds defaults too, so what
+    stands there is refused only where it is no default.
     """
     if "options.epochs" in keys and "options.steps" in keys and request.options["steps"]:
         raise BadValue(
