@@ -11,10 +11,7 @@ from sfumato.commands.answers import Json, show
 from sfumato.errors import DataError
 
 
-def evaluate(
-    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
-    json: Json = False,
-) -> None:
+def evaluate(run: Annotated[Path, typer.Argument(help="The folder of a finished run.")], json: Json = False) -> None:
     """Evaluate a run's model on the public test split of its data set."""
     from sfumato.objective import evaluate as measure
     from sfumato.run.folder import load
