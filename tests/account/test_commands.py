@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from sfumato.commands import account, curve, plan
+from sfumato.commands.app import app
 from sfumato.errors import SfumatoError
 
 ACCOUNT = {
@@ -80,8 +80,8 @@ REFUSED = [
 ]
 
 
-def answer(command: Any, words: str) -> dict[str, Any]:
-    result = CliRunner().invoke(command.app, [*words.split(), "--json"])
+def answer(command: str, words: str) -> dict[str, Any]:
+    result = CliRunner().invoke(app, [command, *words.split(), "--json"])
     assert result.exit_code == 0, result.output
     return dict(json.loads(result.output))
 
@@ -89,7 +89,7 @@ def answer(command: Any, words: str) -> dict[str, Any]:
 @pytest.mark.parametrize("words", ACCOUNT)
 def test_account(words: str) -> None:
     epsilon, relation, unit, sensitivity = ACCOUNT[words]
-    found = answer(account, words)
+    found = answer("account", words)
     assert found["epsilon"] == pytest.approx(epsilon, rel=3e-4)
     assert (found["relation"], found["unit"], found["sensitivity"]) == (relation, unit, sensitivity)
     assert {"delta", "accountant", "noise_multiplier", "seconds", "approximations", "views", "sampling"} <= found.keys()
@@ -97,28 +97,28 @@ def test_account(words: str) -> None:
         assert "not a bound" in value["label"]
     trusted = unit == "record" or "noise-at client" in words
     assert (found["views"]["server"]["epsilon"] is not None) == trusted
-    said = CliRunner().invoke(account.app, words.split()).output
+    said = CliRunner().invoke(app, ["account", *words.split()]).output
     for name in ("unit", "relation", "sampling", "accountant", "sensitivity", "holds for", "the server"):
         assert f"  {name} " in said
 
 
 @pytest.mark.parametrize("words", REFUSED)
 def test_bad_input_gets_one_sentence(words: str) -> None:
-    result = CliRunner().invoke(account.app, [*words.split(), "--json"])
+    result = CliRunner().invoke(app, ["account", *words.split(), "--json"])
     assert result.exit_code == 2, result.output
     reason = json.loads(result.output)["refused"]
     assert "\n" not in reason
     assert "Traceback" not in reason
     assert reason[-1] in ".?"
     with pytest.raises(SfumatoError):
-        CliRunner().invoke(account.app, words.split(), catch_exceptions=False)
+        CliRunner().invoke(app, ["account", *words.split()], catch_exceptions=False)
 
 
 def test_the_theorem_is_looser_than_auto() -> None:
     words = "--noise gaussian:4 --sample fixed:50/1000 --rounds 200 --delta 1e-5"
-    theorem = answer(account, words + " --accountant theorem")
+    theorem = answer("account", words + " --accountant theorem")
     assert "theorem" in theorem["accountant"]
-    assert theorem["epsilon"] > answer(account, words)["epsilon"]
+    assert theorem["epsilon"] > answer("account", words)["epsilon"]
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_the_theorem_is_looser_than_auto() -> None:
     ],
 )
 def test_plan_solves_for_what_is_open(words: str, solved: str, key: str, value: float) -> None:
-    found = answer(plan, words + " --no-table")
+    found = answer("plan", words + " --no-table")
     assert found["solved"] == solved
     assert found[key] == pytest.approx(value, rel=5e-3)
     if "--epsilon" in words:
@@ -160,7 +160,9 @@ def test_plan_solves_for_what_is_open(words: str, solved: str, key: str, value: 
 
 
 def test_plan_shows_what_changes_would_buy() -> None:
-    found = answer(plan, "--clients 1000 --sample poisson:0.05 --rounds 30 --epsilon 6 --delta 5e-4 --dimension 10000")
+    found = answer(
+        "plan", "--clients 1000 --sample poisson:0.05 --rounds 30 --epsilon 6 --delta 5e-4 --dimension 10000"
+    )
     noise = {one["change"]: one["noise"] for one in found["alternatives"]}
     assert noise["half the rounds"] < found["noise_multiplier"] < noise["twice the cohort"]
     assert noise["twice the clients, same cohort"] < found["noise_multiplier"] < noise["the accountant rdp"]
@@ -169,7 +171,7 @@ def test_plan_shows_what_changes_would_buy() -> None:
     assert (
         "for the same epsilon"
         in CliRunner()
-        .invoke(plan.app, ["--clients", "1000", "--sample", "fixed:50", "--rounds", "5", "--epsilon", "6"])
+        .invoke(app, ["plan", "--clients", "1000", "--sample", "fixed:50", "--rounds", "5", "--epsilon", "6"])
         .output
     )
 
@@ -186,26 +188,26 @@ def test_plan_shows_what_changes_would_buy() -> None:
     ],
 )
 def test_plan_refuses_in_one_sentence(words: str) -> None:
-    result = CliRunner().invoke(plan.app, [*words.split(), "--json"])
+    result = CliRunner().invoke(app, ["plan", *words.split(), "--json"])
     assert result.exit_code == 2
     assert json.loads(result.output)["refused"].endswith(".")
 
 
 def test_curve_draws_and_counts(tmp_path: Path) -> None:
     words = "--noise gaussian:1 --noise gaussian:2 --sample poisson:0.05 --rounds 200 --points 11"
-    found = answer(curve, f"{words} --output {tmp_path / 'curve.png'}")
+    found = answer("curve", f"{words} --output {tmp_path / 'curve.png'}")
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
     quiet, loud = (one["false_negative_rate"] for one in found["curves"])
     assert all(a <= b + 1e-6 for a, b in zip(quiet, loud, strict=True))
-    assert "false negative rate" in CliRunner().invoke(curve.app, words.split()).output
-    refused = CliRunner().invoke(curve.app, [*words.split(), "--output", str(tmp_path / "curve.txt"), "--json"])
+    assert "false negative rate" in CliRunner().invoke(app, ["curve", *words.split()]).output
+    refused = CliRunner().invoke(app, ["curve", *words.split(), "--output", str(tmp_path / "curve.txt"), "--json"])
     assert refused.exit_code == 2
 
 
 def test_no_torch_and_no_dp_accounting_are_loaded() -> None:
     code = (
-        "import sys; from typer.testing import CliRunner; from sfumato.commands import account;"
-        "r = CliRunner().invoke(account.app, '--noise gaussian:1 --sample poisson:0.05 --rounds 20 --delta 1e-5'.split());"
+        "import sys; from typer.testing import CliRunner; from sfumato.commands.app import app;"
+        "r = CliRunner().invoke(app, 'account --noise gaussian:1 --sample poisson:0.05 --rounds 20 --delta 1e-5'.split());"
         "assert r.exit_code == 0; print([m for m in ('torch', 'dp_accounting', 'scipy.stats') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -44,6 +45,15 @@ def sfumato(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         return Answer(status, *capsys.readouterr())
 
     return call
+
+
+@pytest.fixture
+def hers(sfumato: Command, request: pytest.FixtureRequest) -> Iterator[Command]:
+    """The command line in a folder with the user's module, which Python finds there too."""
+    Path("hers.py").write_text(request.module.MODULE)
+    sys.modules.pop("hers", None)
+    yield sfumato
+    sys.modules.pop("hers", None)
 
 
 @pytest.fixture(scope="session")

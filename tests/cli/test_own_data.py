@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,15 +64,6 @@ def frozen(input_shape, outputs):
     return nn.Sequential(body, nn.ReLU(), nn.Linear(8, outputs))
 """
 WORDS = ["--outputs", "2", "--clients", "30", "--rounds", "2", "--noise-multiplier", "1", "--lr", "0.1"]
-
-
-@pytest.fixture
-def hers(sfumato: Command) -> Iterator[Command]:
-    """The command line in a folder with the user's module."""
-    Path("hers.py").write_text(MODULE)
-    sys.modules.pop("hers", None)
-    yield sfumato
-    sys.modules.pop("hers", None)
 
 
 def summary(folder: str) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,15 +59,6 @@ ROUND = Round(
 FILES = {"run.toml", "run.json", "metrics.jsonl", "params.safetensors", "report.html", "ledger.sqlite"}
 PEOPLE = made_up_population([4] * 12)
 TEST = PublicData("made-up/test", Records(torch.randn(20, 6), torch.arange(20) % 3))
-
-
-@pytest.fixture
-def hers(sfumato: Command) -> Iterator[Command]:
-    """The command line in a folder with the user's module, which Python finds there too."""
-    Path("hers.py").write_text(MODULE)
-    sys.modules.pop("hers", None)
-    yield sfumato
-    sys.modules.pop("hers", None)
 
 
 def train(folder: str | Path, **changed: Any) -> Any:

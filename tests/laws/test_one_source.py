@@ -13,8 +13,8 @@ from sfumato import AddNoise, Clip, DpSgd, Everyone, FixedSize, Gaussian, Mean, 
 from sfumato.account import accountant
 from sfumato.account.event import Event, Relation, Repeated, Unit
 from sfumato.claim import Claim
-from sfumato.commands import account, curve, plan
 from sfumato.commands.answers import read_setting
+from sfumato.commands.app import app
 from sfumato.errors import SfumatoError
 from sfumato.guarantee import guarantee, rounded_up
 from sfumato.pieces.law import Laplace
@@ -141,7 +141,7 @@ def test_the_numbers_that_are_printed_are_the_derivations_own() -> None:
         words = cheap(rng)
         _, proof = both(words, 1.0)
         called = [*options(words), "--delta", str(DELTA)]
-        printed = CliRunner().invoke(account.app, [*called, "--json"])
+        printed = CliRunner().invoke(app, ["account", *called, "--json"])
         assert (printed.exit_code == 0) == (proof is not None), (words, printed.output)
         if proof is None:
             continue
@@ -152,7 +152,7 @@ def test_the_numbers_that_are_printed_are_the_derivations_own() -> None:
         assert (answer["relation"], answer["unit"]) == (str(proof.relation), str(proof.unit))
         assert (answer["views"]["server"]["epsilon"] is None) == (proof.server is None)
         if told % 10 == 0:  # for people: never below
-            first = CliRunner().invoke(account.app, called).output.split()
+            first = CliRunner().invoke(app, ["account", *called]).output.split()
             assert float(first[2]) >= answer["epsilon"] * (1 - 1e-12)
         told += 1
 
@@ -165,10 +165,10 @@ def test_plan_and_curve_price_the_same_events() -> None:
         if proof is None:
             continue
         event = Repeated(proof.world, words["rounds"])
-        planned = CliRunner().invoke(plan.app, [*options(words), "--delta", str(DELTA), "--no-table", "--json"])
+        planned = CliRunner().invoke(app, ["plan", *options(words), "--delta", str(DELTA), "--no-table", "--json"])
         assert planned.exit_code == 0, planned.output
         assert same(json.loads(planned.output)["event"], event.to_json())
-        drawn = CliRunner().invoke(curve.app, [*options(words), "--points", "3", "--json"])
+        drawn = CliRunner().invoke(app, ["curve", *options(words), "--points", "3", "--json"])
         found = json.loads(drawn.output)["curves"][0]
         assert found["false_negative_rate"][1] == pytest.approx(accountant().tradeoff(event, 0.5), rel=1e-9)
         assert (found["relation"], found["sensitivity"]) == (
@@ -179,7 +179,6 @@ def test_plan_and_curve_price_the_same_events() -> None:
 
 
 def test_explain_prints_what_the_recipe_derives() -> None:
-    from sfumato.commands.app import app
     from sfumato.recipes import RECIPES, build
 
     for name in RECIPES:

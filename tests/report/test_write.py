@@ -5,10 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from sfumato.commands.report import report
+from sfumato.commands.app import app
 from sfumato.errors import BadValue, DataError
 from sfumato.report import write_pictures, write_report
 from sfumato.report.curves import thinned
@@ -18,15 +17,7 @@ from .runs import baseline, lines, proven, summary, unproven, write_run
 runner = CliRunner()
 
 
-@pytest.fixture
-def app() -> typer.Typer:
-    made = typer.Typer()
-    made.command("report")(report)
-    made.command("other")(lambda: None)  # with a second command, the first keeps its name
-    return made
-
-
-def test_one_run_is_written_into_its_folder_and_may_be_made_again(tmp_path: Path, app: typer.Typer) -> None:
+def test_one_run_is_written_into_its_folder_and_may_be_made_again(tmp_path: Path) -> None:
     folder = proven(tmp_path / "run")
     for _ in range(2):
         result = runner.invoke(app, ["report", str(folder)], catch_exceptions=False)
@@ -35,7 +26,7 @@ def test_one_run_is_written_into_its_folder_and_may_be_made_again(tmp_path: Path
     assert sorted(path.name for path in folder.iterdir()) == ["metrics.jsonl", "report.html", "run.json", "run.toml"]
 
 
-def test_several_runs_are_written_here(tmp_path: Path, app: typer.Typer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_runs_are_written_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = [str(proven(tmp_path / "a")), str(unproven(tmp_path / "b"))]
     monkeypatch.chdir(tmp_path)
     result = runner.invoke(app, ["report", *folders], catch_exceptions=False)
@@ -44,7 +35,7 @@ def test_several_runs_are_written_here(tmp_path: Path, app: typer.Typer, monkeyp
     assert not (tmp_path / "a" / "report.html").exists()
 
 
-def test_out_and_pictures(tmp_path: Path, app: typer.Typer) -> None:
+def test_out_and_pictures(tmp_path: Path) -> None:
     folder, out, pictures = proven(tmp_path / "run"), tmp_path / "new" / "page.html", tmp_path / "pictures"
     arguments = ["report", str(folder), "--out", str(out), "--pictures", str(pictures)]
     for _ in range(2):

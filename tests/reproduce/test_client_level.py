@@ -13,7 +13,7 @@ from sfumato import Key, Records, classification, evaluate
 from sfumato.data.held_out import hold_out
 from sfumato.data.load import load
 from sfumato.errors import BadValue
-from sfumato.reproduce import TABLES, find
+from sfumato.reproduce import TABLES, make
 from sfumato.reproduce.clips import clip_statistics
 from sfumato.reproduce.dp_fed_ls.common import POISSON, UNIFORM
 from sfumato.reproduce.dp_fed_ls.table_1 import our_noise, paper_noise
@@ -29,7 +29,7 @@ OURS = [name for name in TABLES if name.startswith(("dp-fed-ls", "dp-fedsam"))]
 
 @pytest.mark.parametrize("name", OURS)
 def test_the_quick_table_runs_and_draws(name: str, tmp_path: Path) -> None:
-    table = find(name).make("quick")
+    table = make(name, "quick")
     done = run_table(table, tmp_path, lambda line: None)
     written = json.loads((tmp_path / "table.json").read_text())
     assert written["missing"] == 0 and len(written["rows"]) == len({one.cell.row for one in done})
@@ -46,7 +46,7 @@ def _unproven(done: Done) -> bool:
 @pytest.mark.parametrize("name", OURS)
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_cell_has_a_file_of_its_own_and_says_how_it_is_scaled(name: str, scale: str) -> None:
-    table = find(name).make(scale)
+    table = make(name, scale)
     assert len({cell.name for cell in table.cells}) == len(table.cells)
     assert table.scaled or scale == "full"
     json.dumps([dict(cell.settings) for cell in table.cells])
@@ -91,7 +91,7 @@ def test_the_noises_of_table_1(sampling: str, epsilon: int, paper: float, ours: 
 
 
 def test_all_algorithms_get_the_same_noise_and_only_the_published_one_proves_nothing() -> None:
-    table = find("dp-fedsam-table-1").make("default")
+    table = make("dp-fedsam-table-1", "default")
     assert len({cell.settings["noise_multiplier"] for cell in table.cells}) == 1
     assert {cell.paper["method"] for cell in table.cells} == set(METHODS)
     assert [name for name, options in METHODS.items() if options.get("mask") == "published"] == [PUBLISHED]

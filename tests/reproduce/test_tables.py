@@ -14,7 +14,7 @@ import torch
 from sfumato.cli import run
 from sfumato.errors import BadValue
 from sfumato.report.curves import Curve, Plot
-from sfumato.reproduce import TABLES, client_level, find
+from sfumato.reproduce import TABLES, client_level, make
 from sfumato.reproduce.dp_fed_ls.table_2 import columns
 from sfumato.reproduce.prifedsync import common as prifedsync
 from sfumato.reproduce.run import aligned, run_table
@@ -103,7 +103,7 @@ def test_a_function_that_moves_keeps_its_cells() -> None:
     cell, moved = table(2).cells[0], Work("squares", lambda settings, seed: squares(settings, seed))
     assert replace(cell, work=moved).name == cell.name
     # the names under which results were stored; with another one they would all be computed again
-    used = {cell.work for name in TABLES for cell in find(name).make("quick").cells}
+    used = {cell.work for name in TABLES for cell in make(name, "quick").cells}
     assert {work.name.removeprefix("sfumato.reproduce."): work.function for work in used} == {
         "prifedsync.train": prifedsync.train,
         "client_level.train": client_level.train,
@@ -113,8 +113,8 @@ def test_a_function_that_moves_keeps_its_cells() -> None:
 
 def test_a_stored_cell_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sfumato.reproduce.table.__version__", "0.1.0")
-    assert find("dp-fed-ls-table-2").make("default").cells[0].name == "uniform-z-1-5-seed-0-471602dcc94d"
-    assert find("prifedsync-table-1").make("default").cells[0].name == "p-1-sigma-1-seed-0-2a88e825473c"
+    assert make("dp-fed-ls-table-2", "default").cells[0].name == "uniform-z-1-5-seed-0-471602dcc94d"
+    assert make("prifedsync-table-1", "default").cells[0].name == "p-1-sigma-1-seed-0-2a88e825473c"
 
 
 def test_a_broken_file_is_computed_again(tmp_path: Path) -> None:
@@ -158,13 +158,13 @@ def test_the_list_and_refusals(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Did you mean 'prifedsync-table-" in capsys.readouterr().err
     assert run(["reproduce", "prifedsync-table-1", "--full", "--quick"]) == 2
     with pytest.raises(BadValue):
-        find("nothing")
+        make("nothing", "quick")
 
 
 @pytest.mark.parametrize("name", [name for name in TABLES if name.startswith("prifedsync")])
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_table_says_how_it_is_scaled(name: str, scale: str) -> None:
-    made = find(name).make(scale)
+    made = make(name, scale)
     assert made.name == name and made.scale == scale
     assert bool(made.scaled) == (scale != "full")
     assert len({cell.name for cell in made.cells}) == len(made.cells)
@@ -172,7 +172,7 @@ def test_every_table_says_how_it_is_scaled(name: str, scale: str) -> None:
 
 
 def test_full_is_the_papers_setting() -> None:
-    cells = find("prifedsync-table-1").make("full").cells
+    cells = make("prifedsync-table-1", "full").cells
     private = {(c.settings["rate"], c.settings["sigma"]) for c in cells if c.settings["sigma"] is not None}
     assert len(private) == 9
     for cell in cells:
@@ -183,7 +183,7 @@ def test_full_is_the_papers_setting() -> None:
 
 def test_the_papers_mu_comes_out_of_its_settings() -> None:
     for name in ("prifedsync-table-1", "prifedsync-table-2", "prifedsync-table-3"):
-        for cell in find(name).make("full").cells:
+        for cell in make(name, "full").cells:
             if "mu" in cell.paper:
                 found = prifedsync.published(cell.paper["settings"], cell.paper["rounds"]).mu
                 assert found == pytest.approx(cell.paper["mu"], abs=0.0051), cell.row

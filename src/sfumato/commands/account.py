@@ -8,11 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from sfumato.commands.answers import read_setting, refusing, show
+from sfumato.account.event import Event, Relation, Repeated
+from sfumato.commands.answers import Json, read_setting, refusing, show
 from sfumato.guarantee import rounded_up
 from sfumato.planning.setting import Setting
-
-app = typer.Typer(add_completion=False)
 
 Noise = Annotated[str, typer.Option(help="gaussian:Z (over the L2 clip norm) or laplace:B (over the L1 clip norm).")]
 Sample = Annotated[str, typer.Option(help="The cohort: poisson:RATE, fixed:SIZE/CLIENTS or everyone.")]
@@ -22,10 +21,8 @@ RelationOption = Annotated[
     str | None, typer.Option(help="add-remove, replace or zero-out; else what the sampling implies.")
 ]
 Curious = Annotated[int, typer.Option(help="Clients who pool what they know of a fixed-size cohort.")]
-Json = Annotated[bool, typer.Option("--json", help="For programs.")]
 
 
-@app.command()
 def account(
     noise: Noise,
     rounds: Rounds,
@@ -56,8 +53,10 @@ def price(setting: Setting, delta: float, name: str) -> dict[str, Any]:
     claim, event = setting.claim(), setting.event()
     epsilon, used = _epsilon(setting, delta, name)
     seconds = time.perf_counter() - start
+    shown, who = epsilon if math.isfinite(epsilon) else None, views(setting)
+    server = None if claim.server is None else _price(Repeated(claim.server, setting.rounds), delta, name)[0]
     return {
-        "epsilon": epsilon if math.isfinite(epsilon) else None,
+        "epsilon": shown,
         "delta": delta,
         "accountant": used,
         "relation": str(claim.relation),
@@ -69,8 +68,11 @@ def price(setting: Setting, delta: float, name: str) -> dict[str, Any]:
         "sampling": sampling(setting),
         "neighbours": claim.relation.neighbours(setting.unit),
         "views": {
-            "world": {"epsilon": epsilon if math.isfinite(epsilon) else None, "who": views(setting)["world"]},
-            "server": {"epsilon": _server(setting, epsilon), "who": views(setting)["server"]},
+            "world": {"epsilon": shown, "who": who["world"]},
+            "server": {
+                "epsilon": server if server is not None and math.isfinite(server) else None,
+                "who": who["server"],
+            },
         },
         "assumptions": assumptions(setting),
         "mechanism": event.words(),
@@ -81,10 +83,7 @@ def price(setting: Setting, delta: float, name: str) -> dict[str, Any]:
 
 
 def _epsilon(setting: Setting, delta: float, name: str) -> tuple[float, str]:
-    from sfumato.account.auto import Auto
-    from sfumato.account.event import Relation
     from sfumato.account.papers.dp_fed_ls import dp_fed_ls_epsilon
-    from sfumato.account.protocol import accountant
     from sfumato.errors import CannotAccount
     from sfumato.pieces.law import Gaussian
     from sfumato.pieces.sampler import FixedSize, Poisson
@@ -101,13 +100,16 @@ def _epsilon(setting: Setting, delta: float, name: str) -> tuple[float, str]:
         rate = sampler.chance(claim)
         epsilon = dp_fed_ls_epsilon(theorem, setting.law.noise_multiplier, 1.0, rate, setting.rounds, delta)
         return epsilon, f"theorem {theorem} of DP-Fed-LS"
+    return _price(setting.event(), delta, name)
+
+
+def _price(event: Event, delta: float, name: str) -> tuple[float, str]:
+    from sfumato.account.auto import Auto
+    from sfumato.account.protocol import accountant
+
     price = accountant(name)
-    used = price.choose(setting.event()) if isinstance(price, Auto) else price
-    return used.epsilon(setting.event(), delta), used.name
-
-
-def _server(setting: Setting, epsilon: float) -> float | None:
-    return epsilon if setting.claim().server is not None and math.isfinite(epsilon) else None
+    used = price.choose(event) if isinstance(price, Auto) else price
+    return used.epsilon(event, delta), used.name
 
 
 def _lines(answer: dict[str, Any]) -> list[str]:
@@ -118,7 +120,7 @@ def _lines(answer: dict[str, Any]) -> list[str]:
     norm = "L1 clip norm" if answer["noise"] == "laplace" else "clip norm"
     rows = [
         ("unit", f"one {answer['unit']}"),
-        ("relation", f"{answer['relation']}: {answer['neighbours']}"),
+        ("relation", f"{Relation(answer['relation']).words}: {answer['neighbours']}"),
         ("noise", f"{answer['noise']}, {answer['noise_multiplier']:g} times the {norm}"),
         ("sensitivity", f"{answer['sensitivity']:g} times the {norm}"),
         ("sampling", answer["sampling"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as jsonlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -13,6 +13,8 @@ from sfumato.account.event import Unit
 from sfumato.errors import BadValue, SfumatoError, UnsoundRound, nearest, refused_by_system
 from sfumato.pieces.sampler import Drawn, FixedSize, parse_drawn
 from sfumato.planning.setting import Setting, parse_noise, parse_relation
+
+Json = Annotated[bool, typer.Option("--json", help="For programs.")]
 
 
 def read_setting(
@@ -32,9 +34,8 @@ def read_setting(
     if noise_at not in ("server", "client"):
         raise BadValue(f"--noise-at {noise_at}: not known. {nearest(noise_at, ['server', 'client'])}")
     drawn = None if batch is None else _drawn(batch, "--batch", 0)
-    at_client = noise_at == "client"
-    chosen, law = parse_relation(relation), parse_noise(noise)
-    return Setting(law, _drawn(sample, "--sample", curious), rounds, Unit(unit), chosen, drawn, steps, at_client)
+    chosen, law, cohort = parse_relation(relation), parse_noise(noise), _drawn(sample, "--sample", curious)
+    return Setting(law, cohort, rounds, Unit(unit), chosen, drawn, steps, at_client=noise_at == "client")
 
 
 def _drawn(words: str, option: str, curious: int) -> Drawn:

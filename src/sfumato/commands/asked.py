@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sfumato.commands.options import KEYS, flag
-from sfumato.commands.unused import refuse_unused
 from sfumato.errors import BadValue, nearest
 from sfumato.recipes import find
-from sfumato.run.request import Request, parse_setting
+from sfumato.run.request import DataRequest, Request, parse_setting
 
 
 def request_from(recipe: str | None, config: str | None, chosen: dict[str, Any], settings: list[str]) -> Request:
@@ -21,10 +21,8 @@ def request_from(recipe: str | None, config: str | None, chosen: dict[str, Any],
         find(recipe)
         request = replace(request, recipe=recipe, pieces=None)
     if "data" in chosen and chosen["data"] != "digits" and not config:  # the defaults are those of digits
-        request = request.with_value("data.records_per_client", 0).with_value("data.clients", 100)
-        request = _with_its_own_clients(request, chosen["data"])
-        if "clients" not in chosen and not any(words.startswith("data.clients=") for words in settings):
-            _check_declared(chosen["data"])
+        declared = "clients" in chosen or any(words.startswith("data.clients=") for words in settings)
+        request = _of_other_data(request, chosen["data"], declared)
     options = {} if request.pieces is not None else find(request.recipe).options
     changes: list[tuple[str, Any]] = []
     for name, value in chosen.items():
@@ -39,7 +37,7 @@ def request_from(recipe: str | None, config: str | None, chosen: dict[str, Any],
     for key, value in changes:
         request = request.with_value(key, value)
     keys = {key for key, _ in changes}
-    refuse_unused(request, chosen, keys)
+    _refuse_unused(request, chosen, keys)
     return _with_a_budget(request, taken_away="epsilon" in keys)
 
 
@@ -56,18 +54,51 @@ def _with_a_budget(request: Request, taken_away: bool) -> Request:
     return replace(request, epsilon=2.0)
 
 
-def _with_its_own_clients(request: Request, data: str) -> Request:
-    """Data that come with clients are split into these, unless told otherwise."""
+def _of_other_data(request: Request, data: str, declared: bool) -> Request:
+    """Other data are shared out whole, and those that come with clients are split into these, unless told otherwise.
+
+    Whose data it is must say how many clients there are: to count them would tell something about each.
+    """
     from sfumato.data.load import NATURAL
 
-    if data not in NATURAL:
-        return request
-    return request.with_value("data.split", "natural").with_value("data.task", "next-character")
-
-
-def _check_declared(data: str) -> None:
-    """Whose data it is must say how many clients there are: to count them would tell something about each."""
-    if ":" in data or Path(data).is_dir():
+    if not declared and (":" in data or Path(data).is_dir()):
         raise BadValue(
             f"--data {data}: how many clients has it? Declare it with --clients: it is public, and not counted."
         )
+    own: dict[str, Any] = {"split": "natural", "task": "next-character"} if data in NATURAL else {}
+    return replace(request, data=replace(request.data, records_per_client=0, clients=100, **own))
+
+
+def _refuse_unused(request: Request, typed: Collection[str], keys: Collection[str]) -> None:
+    """Refuse what would have no effect, as nobody should believe that it was applied.
+
+    That is among the options `typed`, or the `keys` of run.toml that they or --set set. A config holds defaults too, so what
+    stands there is refused only where it is no default.
+    """
+    if "options.epochs" in keys and "options.steps" in keys and request.options["steps"]:
+        raise BadValue(
+            f"--epochs {request.options['epochs']} and --steps {request.options['steps']} exclude each other: a client trains "
+            "for so many epochs or for so many steps. Give one of them."
+        )
+    from sfumato.run.prepare import is_own_data
+
+    data = request.data
+    own = is_own_data(data.name)
+    if (own or data.name == "digits") and (data.folder or "data_dir" in typed):
+        why = "your own data are read from where --data says" if own else "digits come with scikit-learn"
+        raise BadValue(f"--data-dir {data.folder}: {why}, so no folder is looked into. Leave it out.")
+    if data.test and not own:
+        raise BadValue(f"--test-data {data.test}: {data.name} has a public test split of its own. Leave it out.")
+    for name, key in KEYS.items():
+        field = key.path.rpartition(".")[2]
+        if own and key.shares_out and (name in typed or not _is_default(data, field)):
+            raise BadValue(
+                f"{flag(name)} {getattr(data, field)}: your own data come with their clients, so nothing is shared out or held "
+                f"back. Leave it out (in a config: {key.path})."
+            )
+
+
+def _is_default(data: DataRequest, name: str) -> bool:
+    """Whether a value may stand there unasked; 0 records per client is the default of all data but digits."""
+    value = getattr(data, name)
+    return value == getattr(DataRequest, name) or (name == "records_per_client" and value == 0)

@@ -7,16 +7,14 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from sfumato.commands.account import Curious, Json, RelationOption
-from sfumato.commands.answers import read_setting, refusing, show
+from sfumato.commands.account import Curious, RelationOption
+from sfumato.commands.answers import Json, read_setting, refusing, show
 from sfumato.errors import BadValue
 from sfumato.planning.setting import Setting
 
-app = typer.Typer(add_completion=False)
 Value = TypeVar("Value", str, int)
 
 
-@app.command()
 def curve(
     noise: Annotated[list[str], typer.Option(help="gaussian:Z or laplace:B; give several for several curves.")],
     rounds: Annotated[list[int], typer.Option(help="How many rounds; one, or one per curve.")],
@@ -34,28 +32,23 @@ def curve(
             raise BadValue(f"--points {points}: from 2 to 10001 is needed.")
         samples = sample or ["everyone"]
         count = max(len(noise), len(samples), len(rounds))
-        spread = (
-            _one_each(noise, count, "noise"),
-            _one_each(samples, count, "sample"),
-            _one_each(rounds, count, "rounds"),
-        )
-        settings = [read_setting(*each, relation=relation, curious=curious) for each in zip(*spread, strict=True)]
-        answer = {"curves": [_numbers(setting, accountant, points) for setting in settings]}
+        noises, samples = _one_each(noise, count, "noise"), _one_each(samples, count, "sample")
+        each = zip(noises, samples, _one_each(rounds, count, "rounds"), strict=True)
+        settings = [read_setting(*words, relation=relation, curious=curious) for words in each]
+        answer: dict[str, Any] = {"curves": [_numbers(setting, accountant, points) for setting in settings]}
         if output is not None:
             draw(answer["curves"], output)
-            answer["output"] = str(output)  # type: ignore[assignment]
+            answer["output"] = str(output)
         show(answer, _lines(answer), json)
 
 
 def draw(curves: list[dict[str, Any]], output: Path) -> None:
     """All curves in one picture."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     if output.suffix not in (".png", ".svg", ".pdf"):
         raise BadValue(f"--output {output}: the name must end in .png, .svg or .pdf.")
     figure = Figure(figsize=(5.5, 5), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     axes.plot([0, 1], [1, 0], color="0.7", linestyle=":", label="nothing can be told")
     for one in curves:
@@ -96,10 +89,8 @@ def _one_each(values: list[Value], count: int, name: str) -> list[Value]:
 
 def _lines(answer: dict[str, Any]) -> list[str]:
     if "output" in answer:
-        return [
-            f"{len(answer['curves'])} curve(s) in {answer['output']}",
-            *(f"  {one['label']}" for one in answer["curves"]),
-        ]
+        drawn = [f"  {one['label']}" for one in answer["curves"]]
+        return [f"{len(drawn)} curve(s) in {answer['output']}", *drawn]
     lines = []
     for one in answer["curves"]:
         lines += [one["label"], f"  one {one['unit']}; accountant {one['accountant']}; holds for {one['holds_for']}"]

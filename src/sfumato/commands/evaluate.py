@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from sfumato.commands.answers import Json, show
 from sfumato.errors import DataError
 
 
-def evaluate(
-    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
-    json_: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
-) -> None:
+def evaluate(run: Annotated[Path, typer.Argument(help="The folder of a finished run.")], json: Json = False) -> None:
     """Evaluate a run's model on the public test split of its data set."""
     from sfumato.objective import evaluate as measure
     from sfumato.run.folder import load
@@ -29,10 +26,5 @@ def evaluate(
     if prepared.test is None:
         raise DataError(f"{summary['data']} has no public test data, so nothing can be measured without a cost.")
     metrics = measure(load(run), prepared.test.records, prepared.objective)
-    if json_:
-        typer.echo(
-            json.dumps({"run": str(run), "data": summary["data"], "epsilon": summary["epsilon"], **metrics}, indent=2)
-        )
-        return
-    for name, value in metrics.items():
-        typer.echo(f"{name:<18} {value:.4f}")
+    answer = {"run": str(run), "data": summary["data"], "epsilon": summary["epsilon"], **metrics}
+    show(answer, [f"{name:<18} {value:.4f}" for name, value in metrics.items()], json)

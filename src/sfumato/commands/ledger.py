@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
+import json as jsonlib
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfumato.account.event import Relation, Unit
+from sfumato.account.event import Unit
+from sfumato.commands.answers import Json, show
 from sfumato.errors import BadValue, LedgerError
 
 if TYPE_CHECKING:
     from sfumato.guarantee import Guarantee
     from sfumato.ledger.ledger import Ledger
+    from sfumato.ledger.spent import Cost
 
 _SEEDED = "simulation: holds for whoever does not know the seeds"
 
@@ -28,7 +30,7 @@ def ledger(
     budget: Annotated[float | None, typer.Option(help="Set the common budget: no run goes past this epsilon.")] = None,
     export: Annotated[Path | None, typer.Option(help="Write everything to a JSON file.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Check the file; exit status 2 if it is damaged.")] = False,
-    json_: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    json: Json = False,
 ) -> None:
     """List a ledger: its runs, what they spent together, and what that proves."""
     from sfumato.guarantee import check_delta
@@ -52,12 +54,10 @@ def ledger(
     if export is not None:
         if export.exists():
             raise BadValue(f"--export {export} exists already. Give another file.")
-        export.write_text(json.dumps(found, indent=2) + "\n")
+        export.write_text(jsonlib.dumps(found, indent=2) + "\n")
         typer.echo(f"{export}")
-    elif json_:
-        typer.echo(json.dumps(found, indent=2))
     else:
-        _tell(book, found, at)
+        show(found, _lines(book, found, at), json)
 
 
 def _delta(book: Ledger, given: float | None) -> float:
@@ -83,33 +83,21 @@ def guarantees(book: Ledger, delta: float) -> dict[str, dict[str, Guarantee]]:
 
     extra = (_SEEDED,) if any(entry.seeded for entry in book.entries()) else ()
     views = {"world": "everyone who sees the models", "server": "the server"}
-    found: dict[str, dict[str, Guarantee]] = {}
-    for unit in Unit:
-        cost = book.spent(unit)
-        if cost is not None:
-            found[str(unit)] = {
-                view: guarantee(
-                    getattr(cost, view),
-                    delta,
-                    unit=unit,
-                    relation=cost.relation,
-                    view=words,
-                    assumptions=("as each run states", *book.assumptions, *extra),
-                )
-                for view, words in views.items()
-            }
-    return found
+    rests_on = ("as each run states", *book.assumptions, *extra)
+
+    def proven(unit: Unit, cost: Cost, view: str) -> Guarantee:
+        event, relation = getattr(cost, view), cost.relation
+        return guarantee(event, delta, unit=unit, relation=relation, view=views[view], assumptions=rests_on)
+
+    costs = {unit: cost for unit in Unit if (cost := book.spent(unit)) is not None}
+    return {str(unit): {view: proven(unit, cost, view) for view in views} for unit, cost in costs.items()}
 
 
 def _contents(book: Ledger, delta: float) -> dict[str, Any]:
-    entries = book.entries()
-    budget = book.budget
     return {
         "schema": int(book.fact("schema") or 0),
         "population": book.fact("population"),
-        "budget": None
-        if budget is None
-        else {"epsilon": budget.epsilon, "delta": budget.delta, "unit": str(budget.unit)},
+        "budget": None if book.budget is None else asdict(book.budget),
         "delta": delta,
         "spent": {
             unit: {
@@ -127,36 +115,30 @@ def _contents(book: Ledger, delta: float) -> dict[str, Any]:
                 "settled": entry.settled,
                 "costs": {str(unit): cost.to_json() for unit, cost in entry.costs.items()},
             }
-            for entry in entries
+            for entry in book.entries()
         ],
     }
 
 
-def _tell(book: Ledger, found: dict[str, Any], delta: float) -> None:
+def _lines(book: Ledger, found: dict[str, Any], delta: float) -> list[str]:
 
-    typer.echo(f"population {found['population']}: {book.count} rounds reserved")
-    runs = Counter(entry.run for entry in book.entries())
-    for run, times in runs.items():
-        own = [entry for entry in book.entries() if entry.run == run]
+    entries = book.entries()
+    lines = [f"population {found['population']}: {book.count} rounds reserved"]
+    for run in dict.fromkeys(entry.run for entry in entries):
+        own = [entry for entry in entries if entry.run == run]
         cost = own[0].costs.get(Unit.CLIENT) or next(iter(own[0].costs.values()))
-        notes = [f"{times} rounds", cost.world.words(), _short(cost.relation)]
+        notes = [f"{len(own)} rounds", cost.world.words(), cost.relation.words]
         notes += ["seeded"] if own[0].seeded else []
-        notes += [f"{sum(not entry.settled for entry in own)} never settled"] if any(not e.settled for e in own) else []
-        typer.echo(f"  run {run[:8]}: {'; '.join(notes)}")
-    if len({cost.relation for entry in book.entries() for cost in [entry.costs.get(Unit.CLIENT)] if cost}) > 1:
-        typer.echo("  relations differ, so everything is stated under replace, which all of them have")
-    for views in found["spent"].values():
-        typer.echo(views["world"]["guarantee"])
-    for views in list(found["spent"].values())[:1]:
-        typer.echo(views["server"]["guarantee"])
+        unsettled = sum(not entry.settled for entry in own)
+        notes += [f"{unsettled} never settled"] if unsettled else []
+        lines.append(f"  run {run[:8]}: {'; '.join(notes)}")
+    if len({entry.costs[Unit.CLIENT].relation for entry in entries if Unit.CLIENT in entry.costs}) > 1:
+        lines.append("  relations differ, so everything is stated under replace, which all of them have")
+    spent = list(found["spent"].values())
+    lines += [views["world"]["guarantee"] for views in spent] + [views["server"]["guarantee"] for views in spent[:1]]
     budget = found["budget"]
     if budget is None:
-        typer.echo(f"no common budget; set one with: sfumato ledger {book.path} --budget EPSILON --delta {delta:g}")
-    else:
-        typer.echo(
-            f"common budget: epsilon {budget['epsilon']:g} at delta {budget['delta']:g} for each {budget['unit']}"
-        )
-
-
-def _short(relation: Relation) -> str:
-    return relation.words
+        set_one = f"sfumato ledger {book.path} --budget EPSILON --delta {delta:g}"
+        return [*lines, f"no common budget; set one with: {set_one}"]
+    said = f"epsilon {budget['epsilon']:g} at delta {budget['delta']:g} for each {budget['unit']}"
+    return [*lines, f"common budget: {said}"]

@@ -8,17 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from sfumato.commands.account import Curious, Json, RelationOption, price
-from sfumato.commands.answers import refusing, show
+from sfumato.commands.account import Curious, RelationOption, price
+from sfumato.commands.answers import Json, refusing, show
 from sfumato.errors import BadValue
 from sfumato.guarantee import rounded_up
 from sfumato.planning.setting import LAWS, parse_noise, parse_relation
 from sfumato.planning.solve import Alternative, Plan, Question, alternatives, solve
 
-app = typer.Typer(add_completion=False)
 
-
-@app.command()
 def plan(
     clients: Annotated[int | None, typer.Option(help="How many clients there are.")] = None,
     sample: Annotated[str | None, typer.Option(help="poisson:RATE, poisson:SIZE, fixed:SIZE or everyone.")] = None,
@@ -38,11 +35,13 @@ def plan(
     """Plan a run: give all but one of noise, sampling, rounds, epsilon (and clients); the open one is solved for."""
     with refusing(json):
         start = time.perf_counter()
+        if dimension < 1:
+            raise BadValue(f"--dimension {dimension}: at least 1 is needed.")
         law = noise if noise in LAWS else None
         words = None if noise is None or law else parse_noise(noise)
         question = Question(
             words, sample, rounds, epsilon, _delta(delta, clients), clients, parse_relation(relation),
-            law or "gaussian", accountant, _dimension(dimension), curious,
+            law or "gaussian", accountant, dimension, curious,
         )  # fmt: skip
         found = solve(question)
         seconds = time.perf_counter() - start
@@ -55,12 +54,6 @@ def _delta(delta: float | None, clients: int | None) -> float:
     if delta is None and clients is None:
         raise BadValue("plan: give --delta, or --clients so that it can be clients^-1.1.")
     return delta if delta is not None else max(clients or 2, 2) ** -1.1
-
-
-def _dimension(dimension: int) -> int:
-    if dimension < 1:
-        raise BadValue(f"--dimension {dimension}: at least 1 is needed.")
-    return dimension
 
 
 def _answer(found: Plan, others: list[Alternative], accountant: str, seconds: float) -> dict[str, Any]:
@@ -91,7 +84,7 @@ def _lines(found: Plan, others: list[Alternative], answer: dict[str, Any]) -> li
         f"  noise        {setting.law_name}, {setting.law.noise_multiplier:.5g} times the clip norm; "
         f"sensitivity {answer['sensitivity']:g} clip norms",
         f"  sampling     {answer['sampling']}; {setting.rounds:,} rounds",
-        f"  protects     one {setting.unit}, {answer['relation']}: {answer['neighbours']}",
+        f"  protects     one {setting.unit}, {setting.claim().relation.words}: {answer['neighbours']}",
         f"  holds for    {answer['views']['world']['who']}",
         f"  the server   {answer['views']['server']['who']}",
     ]

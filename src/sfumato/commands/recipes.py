@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfumato.commands.answers import Json, show
 from sfumato.recipes import RECIPES, build, find
 
 if TYPE_CHECKING:
@@ -16,14 +16,11 @@ if TYPE_CHECKING:
     from sfumato.round import Round
 
 
-def recipes(json_: Annotated[bool, typer.Option("--json", help="For programs.")] = False) -> None:
+def recipes(json: Json = False) -> None:
     """List the recipes."""
-    if json_:
-        typer.echo(json.dumps({r.name: {"summary": r.summary, "paper": r.paper} for r in RECIPES.values()}, indent=2))
-        return
+    answer = {recipe.name: {"summary": recipe.summary, "paper": recipe.paper} for recipe in RECIPES.values()}
     width = max(map(len, RECIPES))
-    for recipe in RECIPES.values():
-        typer.echo(f"{recipe.name:<{width}}  {recipe.summary} ({recipe.paper})")
+    show(answer, [f"{name:<{width}}  {about['summary']} ({about['paper']})" for name, about in answer.items()], json)
 
 
 def explain(
@@ -53,8 +50,7 @@ def explain(
         ("the server, whoever chooses the cohort", proof.chooser),
     ):
         typer.echo(f"  {who:<40} {_epsilon(event, rounds, delta)}")
-    published = _published(round, derivation, rounds)
-    if published is not None:
+    if (published := _published(round, derivation, rounds)) is not None:
         typer.echo(f"\n{published.text(delta)}")
     typer.echo("\noptions:")
     for name, parameter in found.options.items():
@@ -86,8 +82,5 @@ def _published(round: Round, derivation: Derivation, rounds: int) -> Published |
         return None
     clients = derivation.population
     rate = round.sample.expected(clients) / clients
-    share, sigma = (
-        local.batch.size / local.records,
-        local.noise_multiplier / 2,
-    )  # the paper's sigma counts twice the clip norm
-    return Published(share, local.steps, rounds, sigma, rate, clients)
+    sigma = local.noise_multiplier / 2  # the paper's counts twice the clip norm
+    return Published(local.batch.size / local.records, local.steps, rounds, sigma, rate, clients)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from sfumato.errors import BadValue
-from sfumato.reproduce import TABLES, find
+from sfumato.reproduce import TABLES, make
 
 
 def reproduce(
@@ -33,17 +33,16 @@ def reproduce(
     """
     if not name:
         width = max(map(len, TABLES))
-        for entry in TABLES.values():
-            typer.echo(f"{entry.name:<{width}}  {entry.summary}")
+        for known, summary in TABLES.items():
+            typer.echo(f"{known:<{width}}  {summary}")
         return
     if full and quick:
         raise BadValue("--full and --quick exclude each other. Give one of them, or neither.")
-    entry = find(name)
+    scale = "full" if full else "quick" if quick else "default"
+    table = make(name, scale)
 
     from sfumato.reproduce.run import as_markdown, run_table
 
-    scale = "full" if full else "quick" if quick else "default"
-    table = entry.make(scale)
     folder = out or Path("reproduced") / (name if scale == "default" else f"{name}-{scale}")
     if table.scaled:
         typer.echo(f"{scale}: {table.scaled}", err=True)

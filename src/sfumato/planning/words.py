@@ -22,7 +22,11 @@ def _drawn(drawn: Drawn, who: str) -> str:
     if not isinstance(sampler, FixedSize):
         often = f"with probability {drawn.rate:.6g}"
         return f"each client takes part {often}" if who == "client" else f"each record {often}"
-    curious = f" ({sampler.curious} curious know their own part)" if who == "client" and sampler.curious else ""
+    several = sampler.curious > 1
+    curious = (
+        f" ({sampler.curious} curious client{'s' if several else ''} may know {'their' if several else 'its'} own draw)"
+    )
+    curious = curious if who == "client" and sampler.curious else ""
     return f"{sampler.size} of {drawn.population} {who}s without replacement{curious}"
 
 

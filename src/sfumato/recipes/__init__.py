@@ -19,20 +19,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A recipe's name, where it lives, and one line about it."""
+    """A recipe's name, which is that of its function; the file where it lives, its paper, and one line about it."""
 
     name: str
     home: str
-    summary: str
     paper: str
+    summary: str
     extends: str = ""  # the recipe whose options it takes besides its own
 
     @property
     def function(self) -> Callable[..., Round]:
-        """The function itself."""
-        module, name = self.home.split(":")
-        function: Callable[..., Round] = getattr(import_module(module), name)
-        return function
+        found: Callable[..., Round] = getattr(import_module(f"{__name__}.{self.home}"), self.name.replace("-", "_"))
+        return found
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
@@ -43,84 +41,31 @@ class Recipe:
         return {**RECIPES[self.extends].options, **own} if self.extends else own
 
 
-RECIPES = {
-    recipe.name: recipe
-    for recipe in (
-        Recipe(
-            "dp-fedavg",
-            "sfumato.recipes.dp_fedavg:dp_fedavg",
-            "Federated averaging with clipped updates and Gaussian noise at the server",
-            "McMahan et al. 2018",
-        ),
-        Recipe(
-            "dp-fed-ls",
-            "sfumato.recipes.dp_fed_ls:dp_fed_ls",
-            "DP-FedAvg with Laplacian smoothing of the noisy aggregate",
-            "Liang et al. 2020",
-            extends="dp-fedavg",
-        ),
-        Recipe(
-            "dp-fedsam",
-            "sfumato.recipes.dp_fedsam:dp_fedsam",
-            "DP-FedAvg with sharpness-aware local steps",
-            "Shi et al. 2023",
-            extends="dp-fedavg",
-        ),
-        Recipe(
-            "dp-fedsam-top-k",
-            "sfumato.recipes.dp_fedsam:dp_fedsam_top_k",
-            "DP-FedSAM with sparse updates: dense noise, a shared mask, or (unproven) as published",
-            "Shi et al. 2023",
-            extends="dp-fedsam",
-        ),
-        Recipe(
-            "fed-smp",
-            "sfumato.recipes.fed_smp:fed_smp",
-            "DP-FedAvg on coordinates that all clients share",
-            "Hu et al. 2022",
-            extends="dp-fedavg",
-        ),
-        Recipe(
-            "dp-fedavg-blur",
-            "sfumato.recipes.blur:dp_fedavg_blur",
-            "DP-FedAvg with a penalty on long updates (BLUR), and sparse ones (LUS) below keep 1",
-            "Cheng et al. 2022",
-            extends="dp-fedavg",
-        ),
-        Recipe(
-            "dp-fedavg-adaptive",
-            "sfumato.recipes.adaptive:dp_fedavg_adaptive",
-            "DP-FedAvg with a clip norm that follows a quantile, paid for by the same noise",
-            "Andrew et al. 2021",
-            extends="dp-fedavg",
-        ),
-        Recipe(
-            "dp-fedavg-shares",
-            "sfumato.recipes.shares:dp_fedavg_shares",
-            "DP-FedAvg whose noise is the clients' own, in a (simulated) secure sum",
-            "Geyer et al. 2017",
-            extends="dp-fedavg",
-        ),
-        Recipe(
-            "prifedsync",
-            "sfumato.recipes.prifedsync:prifedsync",
-            "Private training of each record at the client, with personal models",
-            "Zheng et al. 2021",
-        ),
-        Recipe(
-            "perturb-model",
-            "sfumato.recipes.prifedsync:perturb_model",
-            "Training without noise, then one clipped and noisy message per round: the other way to hide records",
-            "Zheng et al. 2021",
-        ),
-        Recipe(
-            "fedavg",
-            "sfumato.recipes.fedavg:fedavg",
-            "Federated averaging without privacy: the baseline",
-            "McMahan et al. 2017",
-        ),
-    )
-}
+_RECIPES = (
+    Recipe("dp-fedavg", "dp_fedavg", "McMahan et al. 2018",
+           "Federated averaging with clipped updates and Gaussian noise at the server"),
+    Recipe("dp-fed-ls", "variants", "Liang et al. 2020",
+           "DP-FedAvg with Laplacian smoothing of the noisy aggregate", extends="dp-fedavg"),
+    Recipe("dp-fedsam", "variants", "Shi et al. 2023",
+           "DP-FedAvg with sharpness-aware local steps", extends="dp-fedavg"),
+    Recipe("dp-fedsam-top-k", "variants", "Shi et al. 2023",
+           "DP-FedSAM with sparse updates: dense noise, a shared mask, or (unproven) as published", extends="dp-fedsam"),
+    Recipe("fed-smp", "variants", "Hu et al. 2022",
+           "DP-FedAvg on coordinates that all clients share", extends="dp-fedavg"),
+    Recipe("dp-fedavg-blur", "variants", "Cheng et al. 2022",
+           "DP-FedAvg with a penalty on long updates (BLUR), and sparse ones (LUS) below keep 1", extends="dp-fedavg"),
+    Recipe("dp-fedavg-adaptive", "variants", "Andrew et al. 2021",
+           "DP-FedAvg with a clip norm that follows a quantile, paid for by the same noise", extends="dp-fedavg"),
+    Recipe("dp-fedavg-shares", "variants", "Geyer et al. 2017",
+           "DP-FedAvg whose noise is the clients' own, in a (simulated) secure sum", extends="dp-fedavg"),
+    Recipe("prifedsync", "prifedsync", "Zheng et al. 2021",
+           "Private training of each record at the client, with personal models"),
+    Recipe("perturb-model", "prifedsync", "Zheng et al. 2021",
+           "Training without noise, then one clipped and noisy message per round: the other way to hide records"),
+    Recipe("fedavg", "fedavg", "McMahan et al. 2017",
+           "Federated averaging without privacy: the baseline"),
+)  # fmt: skip
+RECIPES = {recipe.name: recipe for recipe in _RECIPES}
 
 
 def find(name: str) -> Recipe:
@@ -138,9 +83,3 @@ def build(name: str, population: int, options: dict[str, Any]) -> Round:
         if option not in known:
             raise BadValue(f"the recipe {name!r} has no option {option!r}. {nearest(option, known)}")
     return recipe.function(population, **options)
-
-
-def default(name: str, option: str) -> Any:
-    """The default of an option; None where the recipe has no such option."""
-    known = find(name).options
-    return known[option].default if option in known else None

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import sfumato
+from sfumato.pieces.law import Gaussian
+from sfumato.pieces.sampler import parse_sampler
+
 if TYPE_CHECKING:
     from sfumato.local.sgd import Sgd
-    from sfumato.pieces.law import Gaussian
     from sfumato.round import Round
 
 
@@ -32,34 +35,22 @@ def dp_fedavg(
 ) -> Round:
     """Federated averaging with client-level differential privacy (McMahan, Ramage, Talwar and Zhang 2018)."""
     from sfumato.local.sgd import local_sgd
-    from sfumato.pieces.clip import Clip
-    from sfumato.pieces.law import Gaussian
-    from sfumato.pieces.mean import Mean
-    from sfumato.pieces.noise import AddNoise
-    from sfumato.pieces.optimizer import Averaged, optimizer_named
-    from sfumato.pieces.sampler import parse_sampler
-    from sfumato.pieces.weight import WeightByExamples
-    from sfumato.round import Round
+    from sfumato.pieces.optimizer import optimizer_named
 
     sampler, optimizer = parse_sampler(sample, relation), optimizer_named(server_optimizer, server_lr)
-    return Round(
+    return sfumato.Round(
         sample=sampler,
         local=local_sgd(lr, epochs, steps, batch_size, momentum, weight_decay, lr_decay, proximal),
-        client=(Clip(clip), *([WeightByExamples(weight_cap)] if weight_cap else [])),
-        aggregate=Mean(over=sampler.expected(population)),
-        server=(AddNoise(Gaussian(noise_multiplier)),),
-        optimizer=Averaged(optimizer, average) if average else optimizer,
+        client=(sfumato.Clip(clip), *([sfumato.WeightByExamples(weight_cap)] if weight_cap else [])),
+        aggregate=sfumato.Mean(over=sampler.expected(population)),
+        server=(sfumato.AddNoise(Gaussian(noise_multiplier)),),
+        optimizer=sfumato.Averaged(optimizer, average) if average else optimizer,
     )
 
 
 def parts(base: Round) -> tuple[Sgd, float, Gaussian]:
     """What recipes that change DP-FedAvg read of it: its local steps, its clip norm and its noise."""
-    from sfumato.local.sgd import Sgd
-    from sfumato.pieces.clip import Clip
-    from sfumato.pieces.law import Gaussian
-    from sfumato.pieces.noise import AddNoise
-
     local, clip, noise = base.local, base.client[0], base.server[0]
-    assert isinstance(local, Sgd) and isinstance(clip, Clip)
-    assert isinstance(noise, AddNoise) and isinstance(noise.law, Gaussian)
+    assert isinstance(local, sfumato.Sgd) and isinstance(clip, sfumato.Clip)
+    assert isinstance(noise, sfumato.AddNoise) and isinstance(noise.law, Gaussian)
     return local, clip.norm, noise.law

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import sfumato
+from sfumato.pieces.sampler import parse_sampler
+
 if TYPE_CHECKING:
     from sfumato.round import Round
 
@@ -25,15 +28,12 @@ def fedavg(
 ) -> Round:
     """Federated averaging, weighted by the clients' numbers of records (McMahan et al. 2017)."""
     from sfumato.local.sgd import local_sgd
-    from sfumato.pieces.mean import RealisedMean
     from sfumato.pieces.optimizer import optimizer_named
-    from sfumato.pieces.sampler import parse_sampler
-    from sfumato.round import Round
 
-    return Round(
+    return sfumato.Round(
         sample=parse_sampler(sample),
         local=local_sgd(lr, epochs, steps, batch_size, momentum, weight_decay, lr_decay, proximal),
-        aggregate=RealisedMean(by="examples"),
+        aggregate=sfumato.RealisedMean(by="examples"),
         optimizer=optimizer_named(server_optimizer, server_lr),
         nonprivate=True,
     )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import sfumato
+from sfumato.pieces.sampler import parse_sampler
+
 if TYPE_CHECKING:
     from sfumato.round import Round
 
@@ -26,22 +29,16 @@ def prifedsync(
     server_lr: float = 1.0,
 ) -> Round:
     """Zheng, Chen, Long and Su 2021. Their noise has standard deviation 2 * sigma * clip: `noise_multiplier` is 2 sigma."""
-    from sfumato.account.event import Unit
-    from sfumato.local.dp_sgd import DpSgd
-    from sfumato.pieces.mean import RealisedMean
-    from sfumato.pieces.optimizer import GradientDescent, local_optimizer
-    from sfumato.pieces.personal import HelperBlend
-    from sfumato.pieces.sampler import parse_sampler
-    from sfumato.round import Round
+    from sfumato.pieces.optimizer import local_optimizer
 
     drawn, moves = parse_sampler(batch, option="batch"), local_optimizer(optimizer, lr)
-    return Round(
+    return sfumato.Round(
         sample=parse_sampler(sample),
-        local=DpSgd(steps, drawn, records, clip, noise_multiplier, moves, weight_decay, lr_decay, proximal),
-        aggregate=RealisedMean(),
-        optimizer=GradientDescent(server_lr),
-        personal=None if helper_weight == 1.0 else HelperBlend(helper_weight),
-        unit=Unit.RECORD,
+        local=sfumato.DpSgd(steps, drawn, records, clip, noise_multiplier, moves, weight_decay, lr_decay, proximal),
+        aggregate=sfumato.RealisedMean(),
+        optimizer=sfumato.GradientDescent(server_lr),
+        personal=None if helper_weight == 1.0 else sfumato.HelperBlend(helper_weight),
+        unit=sfumato.Unit.RECORD,
     )
 
 
@@ -61,21 +58,13 @@ def perturb_model(
     server_lr: float = 1.0,
 ) -> Round:
     """One record may turn a whole update around, so it costs what hiding the whole client costs: twice the clip norm."""
-    from sfumato.account.event import Unit
     from sfumato.local.sgd import local_sgd
-    from sfumato.pieces.clip import Clip
-    from sfumato.pieces.law import Gaussian
-    from sfumato.pieces.mean import RealisedMean
-    from sfumato.pieces.noise import AddNoise
-    from sfumato.pieces.optimizer import GradientDescent
-    from sfumato.pieces.sampler import parse_sampler
-    from sfumato.round import Round
 
-    return Round(
+    return sfumato.Round(
         sample=parse_sampler(sample, "replace"),
         local=local_sgd(lr, 1, steps, batch_size, momentum, weight_decay, lr_decay, proximal),
-        client=(Clip(clip), AddNoise(Gaussian(noise_multiplier))),
-        aggregate=RealisedMean(),
-        optimizer=GradientDescent(server_lr),
-        unit=Unit.RECORD,
+        client=(sfumato.Clip(clip), sfumato.AddNoise(sfumato.Gaussian(noise_multiplier))),
+        aggregate=sfumato.RealisedMean(),
+        optimizer=sfumato.GradientDescent(server_lr),
+        unit=sfumato.Unit.RECORD,
     )

@@ -57,21 +57,15 @@ class Plot:
 
 def accuracy_by_round(runs: Sequence[Record]) -> Plot | None:
     """The measure on public test data after each evaluated round; None if no run has any."""
-    curves = [
-        _curve(run, index, [(float(point.round), point.accuracy) for point in run.points if point.accuracy is not None])
-        for index, run in enumerate(runs)
-    ]
+    curves = [_curve(run, i, [(point.round, point.accuracy) for point in run.points]) for i, run in enumerate(runs)]
     name = measure(runs)
     return _plot("accuracy", f"{name} by round", "Round", name, curves, _percent(runs))
 
 
 def epsilon_by_round(runs: Sequence[Record]) -> Plot | None:
     """What had been spent after each round; None where nothing is proven."""
-    curves = [
-        _curve(run, index, [(float(point.round), point.epsilon) for point in run.points if point.epsilon is not None])
-        for index, run in enumerate(runs)
-        if run.proven
-    ]
+    proven = [(index, run) for index, run in enumerate(runs) if run.proven]
+    curves = [_curve(run, i, [(point.round, point.epsilon) for point in run.points]) for i, run in proven]
     return _plot("epsilon", "Epsilon by round", "Round", "Epsilon", curves)
 
 
@@ -79,11 +73,11 @@ def accuracy_against_epsilon(runs: Sequence[Record]) -> Plot | None:
     """What each epsilon bought. A run that proves none is a level at its last accuracy; None if no run proves any."""
     curves = []
     for index, run in enumerate(runs):
-        seen = [(point.epsilon, point.accuracy) for point in run.points if point.accuracy is not None]
+        seen = [point.accuracy for point in run.points if point.accuracy is not None]
         if run.proven:
-            curves.append(_curve(run, index, [(spent, value) for spent, value in seen if spent is not None]))
-        elif seen and abs(seen[-1][1]) < _LARGEST:
-            curves.append(Curve(run.name, index, (0.0,), (seen[-1][1],), level=True))
+            curves.append(_curve(run, index, [(point.epsilon, point.accuracy) for point in run.points]))
+        elif seen and abs(seen[-1]) < _LARGEST:
+            curves.append(Curve(run.name, index, (0.0,), (seen[-1],), level=True))
     name = measure(runs)
     plot = _plot("accuracy-against-epsilon", f"{name} against epsilon", "Epsilon", name, curves, _percent(runs))
     return plot if plot and any(not curve.level for curve in plot.curves) else None
@@ -91,8 +85,7 @@ def accuracy_against_epsilon(runs: Sequence[Record]) -> Plot | None:
 
 def measure(runs: Sequence[Record]) -> str:
     """The name of what was measured, as a label."""
-    names = list(dict.fromkeys(run.measure for run in runs))
-    return " or ".join(label(name) for name in names)
+    return " or ".join(map(label, dict.fromkeys(run.measure for run in runs)))
 
 
 def thinned(points: Sequence[tuple[float, float]], most: int = MOST_POINTS) -> list[tuple[float, float]]:
@@ -107,9 +100,9 @@ def thinned(points: Sequence[tuple[float, float]], most: int = MOST_POINTS) -> l
     return [points[index] for index in sorted(kept)]
 
 
-def _curve(run: Record, index: int, points: Sequence[tuple[float, float]]) -> Curve:
-    drawable = [(float(x), float(y)) for x, y in points if abs(x) < _LARGEST and abs(y) < _LARGEST]
-    kept = thinned(drawable)
+def _curve(run: Record, index: int, points: Sequence[tuple[float | None, float | None]]) -> Curve:
+    known = [(float(x), float(y)) for x, y in points if x is not None and y is not None]
+    kept = thinned([(x, y) for x, y in known if abs(x) < _LARGEST and abs(y) < _LARGEST])
     return Curve(run.name, index, tuple(x for x, _ in kept), tuple(y for _, y in kept))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.resources import files
 
 from sfumato.report import parts
@@ -29,10 +30,9 @@ def one_run(run: Record) -> str:
     facts = (f"{run.text('model')} model", _count(run, "population", "client"), _count(run, "rounds", "round"))
     title = _heading(run)
     return _document(
+        "one run",
         title,
-        element("p", "Sfumato: report of one run", class_="eyebrow"),
-        element("h1", title),
-        element("p", ", ".join(fact for fact in facts if fact), class_="subtitle"),
+        ", ".join(fact for fact in facts if fact),
         parts.guarantee(run),
         element("h2", "Key numbers"),
         parts.numbers(run),
@@ -45,7 +45,7 @@ def one_run(run: Record) -> str:
 
 def comparison(runs: Sequence[Record]) -> str:
     """The page of several runs: a table, the curves over each other, and what is guaranteed by each."""
-    title = f"Comparison of {len(runs)} runs"
+    title, care = f"Comparison of {len(runs)} runs", _incomparable(runs)
     common = [f"{name.lower()} {value}" for name, value in _common(runs)]
     names = (element("li", parts.swatch(index), run.name) for index, run in enumerate(runs))
     levels = any(not run.proven for run in runs) and any(run.proven for run in runs)
@@ -53,13 +53,12 @@ def comparison(runs: Sequence[Record]) -> str:
     first = parts.figure(accuracy_by_round(runs), f"{measure(runs)} by round", _NO_TEST_DATA)
     second = parts.figure(accuracy_against_epsilon(runs), f"{measure(runs)} against epsilon", _NO_PAIRS)
     return _document(
+        "several runs",
         title,
-        element("p", "Sfumato: report of several runs", class_="eyebrow"),
-        element("h1", title),
-        element("p", f"In common: {', '.join(common)}.", class_="subtitle") if common else None,
+        f"In common: {', '.join(common)}." if common else "",
         element("h2", "Side by side"),
         _table(runs),
-        element("p", _incomparable(runs), class_="note") if _incomparable(runs) else None,
+        element("p", care, class_="note") if care else None,
         element("h2", "Curves"),
         element("ul", *names, class_="legend"),
         element("div", first, second, class_="pictures"),
@@ -82,15 +81,9 @@ _ROWS: dict[str, Callable[[Record], str]] = {
     "Model": lambda run: run.text("model"),
     "Delta": parts.delta,
     "Rounds": lambda run: number(run.number("rounds")),
-    "Population": lambda run: parts.fact(run, "population"),
-    "Unit": lambda run: parts.fact(run, "unit"),
-    "Relation": lambda run: parts.fact(run, "relation"),
-    "Accountant": lambda run: parts.fact(run, "accountant"),
-    "Noise multiplier": lambda run: parts.fact(run, "noise_multiplier"),
-    "Standard deviation": lambda run: parts.fact(run, "stddev"),
-    "Clip norm": lambda run: parts.fact(run, "clip"),
-    "Sensitivity": lambda run: parts.fact(run, "sensitivity"),
-    "Training time": lambda run: parts.fact(run, "seconds"),
+    "Population": partial(parts.fact, key="population"),
+    "Unit": partial(parts.fact, key="unit"),
+    **{name: partial(parts.fact, key=key) for key, name in parts.FACTS.items() if key not in ("unit", "population")},
 }
 _TELLING = ("Epsilon", "Accuracy")  # always in the table, and larger
 _ALWAYS = (*_TELLING, "Training time")
@@ -125,11 +118,8 @@ def _incomparable(runs: Sequence[Record]) -> str:
     differ = [name.lower() for name in ("Unit", "Relation", "Delta") if proven and not _same(name, proven)]
     if not differ:
         return ""
-    return f"Compare these epsilons with care: unit, relation and delta make the promise, and {_these(differ)}."
-
-
-def _these(differ: Sequence[str]) -> str:
-    return f"{' and '.join(differ)} differ{'' if len(differ) > 1 else 's'} here"
+    these = f"{' and '.join(differ)} differ{'' if len(differ) > 1 else 's'}"
+    return f"Compare these epsilons with care: unit, relation and delta make the promise, and {these} here."
 
 
 def _heading(run: Record) -> str:
@@ -141,7 +131,7 @@ def _count(run: Record, key: str, word: str) -> str:
     return "" if value is None else f"{number(value)} {word}{'' if value == 1 else 's'}"
 
 
-def _document(title: str, *body: Html | None) -> str:
+def _document(what: str, title: str, subtitle: str, *body: Html | None) -> str:
     style = files("sfumato.report").joinpath("style.css").read_text(encoding="utf-8")
     nothing_fetched = "default-src 'none'; style-src 'unsafe-inline'"
     footer = element("footer", element("p", _RELEASED), element("p", f"Written by Sfumato {__version__}."))
@@ -152,5 +142,7 @@ def _document(title: str, *body: Html | None) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{nothing_fetched}">\n'
         f"{element('title', f'{title} · Sfumato')}\n<style>\n{style}</style>"
     )
-    main = element("main", Html("\n".join(part for part in body if part)), footer)
+    eyebrow = element("p", f"Sfumato: report of {what}", class_="eyebrow")
+    top = (eyebrow, element("h1", title), element("p", subtitle, class_="subtitle") if subtitle else None)
+    main = element("main", Html("\n".join(part for part in (*top, *body) if part)), footer)
     return f'<!doctype html>\n<html lang="en">\n<head>\n{head}\n</head>\n<body>\n{main}\n</body>\n</html>\n'

@@ -19,10 +19,9 @@ NO_TEST_DATA = "Accuracy was not measured: this run had no public test data."
 
 def guarantee(run: Record) -> Html:
     """What is proven, prominently; or, as prominently, that nothing is. Then what the others may rely on."""
-    block = _proven(run) if run.proven else _not_proven(run)
-    stopped = run.text("stopped")
-    notice = element("p", "Stopped early", class_="label") + element("p", stopped, class_="sentence") if stopped else ""
-    return join(block, _views(run), element("div", Html(notice), class_="warning") if notice else None)
+    stopped, early = run.text("stopped"), element("p", "Stopped early", class_="label")
+    notice = element("div", early, element("p", stopped, class_="sentence"), class_="warning") if stopped else None
+    return join(_proven(run) if run.proven else _not_proven(run), _views(run), notice)
 
 
 def _proven(run: Record) -> Html:
@@ -46,10 +45,8 @@ def _not_proven(run: Record) -> Html:
         else "Nobody should rely on this run to hide anyone's data."
     )
     claimed = finite(claim.get("claimed_epsilon"))
-    rows = [("The paper", str(claim.get("paper") or ""))]
-    if claimed is not None:
-        said = f"epsilon {bound(claimed)} at delta {bound(run.number('delta'), 3)}. We could not prove it."
-        rows.append(("Its claim", said))
+    said = f"epsilon {bound(claimed)} at delta {bound(run.number('delta'), 3)}. We could not prove it."
+    rows = [("The paper", str(claim.get("paper") or "")), ("Its claim", "" if claimed is None else said)]
     rows.append(("The step that fails", str(claim.get("step") or "")))
     return element(
         "section",

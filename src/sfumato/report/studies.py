@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,8 +41,7 @@ class Surfaces:
     flat: bool = False
 
     def png(self) -> bytes:
-        """The picture."""
-        return drawn(self.name, self.title, self._contours if self.flat else self._hills)
+        return drawn(self.name, self.title, self._figure)
 
     def _scale(self) -> tuple[float, float]:
         values = np.concatenate([np.ravel(surface.losses) for surface in self.surfaces.values()])
@@ -50,57 +49,47 @@ class Surfaces:
         low, high = float(values.min()), float(np.quantile(values, 0.98))
         return low, max(high, low + 1e-6)
 
-    def _grid(self) -> tuple[int, int]:
-        """Rows and columns: up to three side by side, more in two columns."""
-        count = len(self.surfaces)
-        return (1, count) if count <= 3 else (-(-count // 2), 2)
-
-    def _contours(self) -> Figure:
+    def _figure(self) -> Figure:
         from matplotlib.figure import Figure
 
-        low, high = self._scale()
-        levels = low + (high - low) * np.linspace(0.02, 1.0, 12) ** 2
-        rows, columns = self._grid()
-        figure = Figure(figsize=(3.2 * columns + 0.7, 3.4 * rows))
-        figure.set_layout_engine("constrained", w_pad=0.12)
+        (low, high), count = self._scale(), len(self.surfaces)
+        rows, columns = (1, count) if count <= 3 else (-(-count // 2), 2)
+        figure = Figure(figsize=(3.2 * columns + 0.7, 3.4 * rows) if self.flat else (4.4 * columns, 3.7 * rows))
+        room = (
+            {"w_pad": 0.12} if self.flat else {"rect": (0.0, 0.02, 0.94, 0.97)}
+        )  # by itself it forgets the third axis
+        figure.set_layout_engine("constrained", **room)
         for number, (title, surface) in enumerate(self.surfaces.items()):
-            axis = figure.add_subplot(rows, columns, number + 1)
-            losses = np.clip(np.array(surface.losses).T, low, high)
-            lines = axis.contour(surface.steps, surface.steps, losses, levels=levels, cmap=_COLORS, linewidths=1.3)
-            axis.clabel(lines, levels[1::3], fmt="%.1f", fontsize=8)
-            axis.plot(0, 0, marker="+", markersize=9, color=INK)
+            axis = figure.add_subplot(rows, columns, number + 1, projection=None if self.flat else "3d")
+            draw = _contours if self.flat else _hills
+            draw(axis, surface.steps, np.clip(np.array(surface.losses), low, high), low, high)
             axis.set_title(title, fontsize=11, color=INK)
-            axis.set_aspect("equal")
             axis.set_xticks(ends := np.linspace(surface.steps[0], surface.steps[-1], 5))
             axis.set_yticks(ends)
-            axis.grid(False)
-            if number >= len(self.surfaces) - columns:
+            if self.flat and number >= count - columns:
                 axis.set_xlabel("First direction")
-            if number % columns == 0:
+            if self.flat and number % columns == 0:
                 axis.set_ylabel("Second direction")
         return figure
 
-    def _hills(self) -> Figure:
-        from matplotlib.figure import Figure
 
-        low, high = self._scale()
-        rows, columns = self._grid()
-        figure = Figure(figsize=(4.4 * columns, 3.7 * rows))
-        figure.set_layout_engine("constrained", rect=(0.0, 0.02, 0.94, 0.97))  # by itself it forgets the third axis
-        for number, (title, surface) in enumerate(self.surfaces.items()):
-            axis = figure.add_subplot(rows, columns, number + 1, projection="3d")
-            first, second = np.meshgrid(surface.steps, surface.steps, indexing="ij")
-            losses = np.clip(np.array(surface.losses), low, high)
-            shape = {"rstride": 1, "cstride": 1, "linewidth": 0.15, "edgecolor": "#ffffff40"}
-            axis.plot_surface(first, second, losses, cmap=_COLORS, vmin=low, vmax=high, **shape)
-            axis.set_xticks(ends := np.linspace(surface.steps[0], surface.steps[-1], 5))
-            axis.set_yticks(ends)
-            axis.set_zlim(low, high)
-            axis.set_title(title, fontsize=11, color=INK)
-            axis.set_zlabel("Loss")
-            axis.tick_params(labelsize=8, pad=1)
-            axis.view_init(elev=28, azim=-58)
-        return figure
+def _contours(axis: Any, steps: Sequence[float], losses: np.ndarray, low: float, high: float) -> None:
+    levels = low + (high - low) * np.linspace(0.02, 1.0, 12) ** 2
+    lines = axis.contour(steps, steps, losses.T, levels=levels, cmap=_COLORS, linewidths=1.3)
+    axis.clabel(lines, levels[1::3], fmt="%.1f", fontsize=8)
+    axis.plot(0, 0, marker="+", markersize=9, color=INK)
+    axis.set_aspect("equal")
+    axis.grid(False)
+
+
+def _hills(axis: Any, steps: Sequence[float], losses: np.ndarray, low: float, high: float) -> None:
+    first, second = np.meshgrid(steps, steps, indexing="ij")
+    shape = {"rstride": 1, "cstride": 1, "linewidth": 0.15, "edgecolor": "#ffffff40"}
+    axis.plot_surface(first, second, losses, cmap=_COLORS, vmin=low, vmax=high, **shape)
+    axis.set_zlim(low, high)
+    axis.set_zlabel("Loss")
+    axis.tick_params(labelsize=8, pad=1)
+    axis.view_init(elev=28, azim=-58)
 
 
 @dataclass(frozen=True)
@@ -115,7 +104,6 @@ class Norms:
     clip: float
 
     def png(self) -> bytes:
-        """The picture."""
         return drawn(self.name, self.title, self._figure)
 
     def _figure(self) -> Figure:

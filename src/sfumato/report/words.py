@@ -30,7 +30,8 @@ def number(value: float | None, digits: int = 4) -> str:
         return MISSING
     if value == int(value) and abs(value) < 1e15:
         return f"{int(value):,}"
-    return _plain(Context(prec=digits).create_decimal(Decimal(value)))
+    shown = Context(prec=digits).create_decimal(Decimal(value)).normalize()  # powers of ten only where they are shorter
+    return f"{shown:f}" if -5 <= shown.adjusted() < 7 else f"{shown:e}".replace("e+", "e")
 
 
 def share(value: float | None) -> str:
@@ -74,11 +75,3 @@ def duration(seconds: float | None) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes < 100 else f"{minutes // 60:,} h {minutes % 60} min"
-
-
-def _plain(value: Decimal) -> str:
-    """Without trailing zeros; powers of ten only where they are shorter."""
-    value = value.normalize()
-    if value == 0:
-        return "0"
-    return f"{value:f}" if -5 <= value.adjusted() < 7 else f"{value:e}".replace("e+", "e")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -12,21 +11,7 @@ if TYPE_CHECKING:
     from sfumato.reproduce.table import Table
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A table's name, which is that of its folder and file here, and one line about it."""
-
-    name: str
-    summary: str
-
-    def make(self, scale: str) -> Table:
-        """The table, at one of the scales."""
-        home = self.name.replace("-table-", ".table-").replace("-figure-", ".figure-").replace("-", "_")
-        table: Table = import_module(f"sfumato.reproduce.{home}").table(scale)
-        return table
-
-
-_SUMMARIES = {
+TABLES = {
     "prifedsync-table-1": "Rounds and mu at 90 % average personal accuracy, non-iid MNIST",
     "prifedsync-figure-4-1": "Personal models against the global one, non-iid MNIST",
     "prifedsync-table-2": "Batches of 8 against 16: privacy and computation (with Figure 4.2)",
@@ -42,11 +27,12 @@ _SUMMARIES = {
     "dp-fedsam-figure-3": "Loss landscapes, norms before the clip, equation 18 (with Figures 1 and 4)",
     "dp-fedsam-figure-5": "Sweeps of radius and local epochs",
 }
-TABLES = {name: Entry(name, summary) for name, summary in _SUMMARIES.items()}
 
 
-def find(name: str) -> Entry:
-    """The table of that name."""
+def make(name: str, scale: str) -> Table:
+    """The table of that name, which is that of its folder and file here, at one of the scales."""
     if name not in TABLES:
         raise BadValue(f"there is no table {name!r}. {nearest(name, TABLES)}")
-    return TABLES[name]
+    home = name.replace("-table-", ".table-").replace("-figure-", ".figure-").replace("-", "_")
+    table: Table = import_module(f"sfumato.reproduce.{home}").table(scale)
+    return table

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from sfumato.guarantee import rounded_up
 from sfumato.report.curves import Curve, Plot
 from sfumato.report.words import MISSING
 from sfumato.reproduce.table import Done, Group, Row
@@ -26,11 +25,6 @@ def values(done: Group, name: str) -> list[Any]:
 def printed(value: float | None) -> str:
     """A number of the paper, if there is one."""
     return MISSING if value is None else f"{value:.2f}"
-
-
-def bound(epsilon: float | None) -> str:
-    """A bound that is still one with four digits."""
-    return MISSING if epsilon is None else rounded_up(epsilon, 4)
 
 
 def spread(values: Sequence[float | None], words: str = "{:.4g}") -> str:

@@ -29,7 +29,6 @@ class Line:
     metrics: dict[str, float | None]
 
     def to_json(self) -> str:
-        """As it is written."""
         return json.dumps(asdict(self))
 
     def append(self, folder: Path) -> None:
@@ -72,7 +71,6 @@ class Lock:
             self.folder.rmdir()
 
     def release(self) -> None:
-        """Let others go on with the run."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -143,11 +141,8 @@ def load(folder: str | Path, module: nn.Module | None = None) -> nn.Module:
             f"{folder}: its {summary['model']} was made in Python, and cannot be made again from here. Give one like it: "
             f"load({str(folder)!r}, module)."
         )
-    found = (
-        copy.deepcopy(module)
-        if module is not None
-        else model_of(request.model, tuple(summary["input_shape"]), summary["outputs"])
-    )
+    shape, outputs = tuple(summary["input_shape"]), summary["outputs"]
+    found = model_of(request.model, shape, outputs) if module is None else copy.deepcopy(module)
     try:
         found.load_state_dict(load_file(folder / "params.safetensors"))
     except Exception as error:

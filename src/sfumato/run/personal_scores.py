@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,7 @@ from sfumato.data.population import Population, Records
 from sfumato.engine.simulation import Progress
 from sfumato.objective import Objective, evaluate
 
-MOST_CLIENTS = 1000
+_MOST_CLIENTS = 1000
 
 
 @dataclass(frozen=True)
@@ -26,12 +25,10 @@ class Scores:
 
     @property
     def mean(self) -> float:
-        """The mean over clients."""
         return float(np.mean(self.values))
 
     @property
     def spread(self) -> float:
-        """The standard deviation over clients."""
         return float(np.std(self.values))
 
     @property
@@ -40,7 +37,6 @@ class Scores:
         return float(np.mean(np.sort(self.values)[: max(1, len(self.values) // 10)]))
 
     def summary(self) -> dict[str, Any]:
-        """For a file."""
         numbers = {"mean": self.mean, "spread": self.spread, "worst_decile": self.worst_decile}
         return {"metric": self.metric, **numbers, "clients": len(self.values)}
 
@@ -51,9 +47,9 @@ class PersonalScores:
     Clients without a test part are left out; at most the first thousand are scored.
     """
 
-    def __init__(self, population: Population, objective: Objective, clients: Sequence[int] | None = None) -> None:
+    def __init__(self, population: Population, objective: Objective) -> None:
         self.population, self.objective = population, objective
-        self.clients = range(min(population.size, MOST_CLIENTS)) if clients is None else clients
+        self.clients = range(min(population.size, _MOST_CLIENTS))
         self._known: dict[int, tuple[torch.Tensor, float]] = {}
         self._tests: dict[int, Records | None] = {}
 

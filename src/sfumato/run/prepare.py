@@ -26,7 +26,7 @@ from sfumato.objective import Objective, classification, multi_label, next_chara
 from sfumato.pieces.sampler import FixedSize
 from sfumato.round import Round
 from sfumato.run.read_round import read_round
-from sfumato.run.request import DataRequest, ModelRequest, Request
+from sfumato.run.request import DataRequest, ModelRequest, Request, typed
 
 
 @dataclass(frozen=True)
@@ -118,13 +118,10 @@ def _typed(request: Request) -> dict[str, Any]:
             f"options.{next(iter(request.options))}: the round stands there whole, and takes no option of a recipe."
         )
     known = {} if request.pieces is not None else recipes.find(request.recipe).options
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
     for name, value in request.options.items():
-        wanted = known[name].annotation if name in known else type(value)
-        fits = isinstance(value, int | float if wanted is float else wanted)
-        if not fits or isinstance(value, bool) is not (wanted is bool):
-            raise BadValue(f"options.{name}={value!r}: {words.get(wanted, wanted)} is needed.")
-    return dict(request.options)
+        if name in known:
+            typed(f"options.{name}", known[name].annotation.__name__, value)
+    return request.options
 
 
 def _data(request: Request) -> tuple[Population, PublicData | None, int, Mapping[str, int]]:
@@ -138,7 +135,10 @@ def _data(request: Request) -> tuple[Population, PublicData | None, int, Mapping
         population, test = Population.from_folder(data.name), None
     if data.test is not None:
         with _naming(f"the test data {data.test!r}"):
-            test = _imported_test(data.test)
+            found = import_path(data.test)
+            test = require_public(
+                found() if callable(found) and not isinstance(found, PublicData) else found, data.test
+            )
     if population.size < data.clients:
         raise BadValue(
             f"clients={data.clients}, but {data.name!r} has {population.size}. Declare at most what is there."
@@ -179,16 +179,10 @@ def _imported_data(data: DataRequest) -> tuple[Population, PublicData | None]:
     return Population.from_import(data.name, data.clients), test
 
 
-def _imported_test(path: str) -> PublicData:
-    """The public data that `module:name` names or returns."""
-    found = import_path(path)
-    return require_public(found() if callable(found) and not isinstance(found, PublicData) else found, path)
-
-
 def _objective(task: str, outputs: int) -> Objective:
-    known = {"classification": classification, "multi-label": multi_label, "next-character": next_character}
     if task == "regression":
         return regression()
+    known = {"classification": classification, "multi-label": multi_label, "next-character": next_character}
     if task not in known:
         raise BadValue(f"task={task!r}: there is no such task. {nearest(task, [*known, 'regression'])}")
     return known[task](outputs)

@@ -15,6 +15,7 @@ from sfumato import recipes
 from sfumato.errors import BadValue, DataError, nearest
 
 SCHEMA = 1
+_TABLES = ("data", "model", "options")
 
 
 def _asked(default: Any, words: str, flag: str = "", shares_out: bool = False) -> Any:
@@ -126,7 +127,8 @@ class Request:
         """How many clients are declared; how many records, if those are hidden."""
         if self.pieces is not None:
             return self.data.clients
-        records = self.options.get("records", recipes.default(self.recipe, "records")) or 1
+        known = recipes.find(self.recipe).options
+        records = self.options.get("records", known["records"].default if "records" in known else 1) or 1
         if not isinstance(records, int) or records < 1:
             raise BadValue(f"records={records!r}: how many records a client has at least, a whole number, e.g. 100.")
         return self.data.clients * records
@@ -169,8 +171,9 @@ class Request:
             raise BadValue(f"{path} was written by another version of Sfumato. Its schema is not {SCHEMA}.")
         found.pop("resolved", None)
         request = Request()
-        for key, value in _flat(found):
-            request = request.with_value(key, value)
+        for table, values in found.items():
+            for name, value in values.items() if isinstance(values, dict) else [("", values)]:
+                request = request.with_value(f"{table}.{name}" if name else table, value)
         return request
 
     def with_value(self, key: str, value: Any) -> Request:
@@ -185,15 +188,13 @@ class Request:
         owners: dict[str, Request | DataRequest | ModelRequest] = {"": self, "data": self.data, "model": self.model}
         owner = owners.get(table)
         if owner is None:
-            raise BadValue(f"{key!r}: run.toml has no table {table!r}. {nearest(table, ['data', 'model', 'options'])}")
-        known = {
-            part.name: part.type for part in dataclasses.fields(owner) if part.name not in ("data", "model", "options")
-        }
+            raise BadValue(f"{key!r}: run.toml has no table {table!r}. {nearest(table, _TABLES)}")
+        known = {part.name: part.type for part in dataclasses.fields(owner) if part.name not in _TABLES}
         if name not in known:
             option = table == "" and name in recipes.find(self.recipe).options
             near = f"Did you mean 'options.{name}'?" if option else nearest(name, known)
             raise BadValue(f"{key!r}: there is no such key. {near}")
-        changed: Any = replace(owner, **{name: _typed(key, str(known[name]), value)})
+        changed: Any = replace(owner, **{name: typed(key, str(known[name]), value)})
         if table == "":
             return cast(Request, changed)
         return replace(self, **{table: changed})
@@ -230,24 +231,11 @@ def parse_setting(words: str) -> tuple[str, Any]:
 
 
 def _scalars(part: Any) -> dict[str, Any]:
-    values = {item.name: getattr(part, item.name) for item in dataclasses.fields(part)}
-    return {
-        key: value
-        for key, value in values.items()
-        if not dataclasses.is_dataclass(value) and not isinstance(value, dict)
-    }
+    return {name: value for name, value in vars(part).items() if name not in _TABLES}
 
 
-def _flat(tables: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    flat: list[tuple[str, Any]] = []
-    for key, value in tables.items():
-        flat += (
-            [(f"{key}.{name}", inner) for name, inner in value.items()] if isinstance(value, dict) else [(key, value)]
-        )
-    return flat
-
-
-def _typed(key: str, wanted: str, value: Any) -> Any:
+def typed(key: str, wanted: str, value: Any) -> Any:
+    """The value of a key, if it is of the wanted type, as its annotation is written."""
     if "None" in wanted and (value is None or value == "none"):
         return None
     if wanted.startswith("float") and isinstance(value, int | float) and not isinstance(value, bool):

@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
 
 from safetensors.torch import save
 from torch import nn
@@ -25,7 +24,7 @@ from sfumato.errors import BadValue, BudgetExceeded
 from sfumato.guarantee import Guarantee, check_delta
 from sfumato.ledger.ledger import Ledger
 from sfumato.objective import evaluate
-from sfumato.run.folder import Line, Lock, locked_folder, read_lines, write_diagnostics
+from sfumato.run.folder import Line, locked_folder, read_lines, write_diagnostics
 from sfumato.run.personal_scores import PersonalScores
 from sfumato.run.prepare import Prepared
 from sfumato.run.summary import resolved, summary
@@ -107,22 +106,18 @@ class Run:
 
     @property
     def delta(self) -> float:
-        """Where epsilon is read."""
         return self.prepared.request.chosen_delta
 
     @property
     def ledger(self) -> Ledger:
-        """The run's own ledger."""
         return self.simulation.ledger
 
     @property
     def derivation(self) -> Derivation:
-        """What is proven for one round."""
         return self.simulation.derivation
 
     @property
     def start(self) -> Checkpoint:
-        """Where the run begins, or goes on."""
         return self.simulation.start
 
     def guarantee(
@@ -154,7 +149,7 @@ class Run:
         try:
             yield from self.simulation if self.folder is None else self._train(self.folder)
         finally:
-            _release(self._lock)
+            self._release()
 
     def _train(self, folder: Path) -> Iterator[Progress]:
         start, rounds = self.start, self.prepared.request.rounds
@@ -176,15 +171,17 @@ class Run:
         """A line of metrics.jsonl; of the diagnostics too, if they were asked for."""
         request = self.prepared.request
         due = progress.round % request.evaluate_every == 0 or progress.round == request.rounds
-        metrics = self._measured(progress.module) if due and self.prepared.test is not None else {}
+        metrics = self._measured(progress.module) if due else {}
         epsilon = self.epsilon(progress) if due else None
         line = Line(progress.round, epsilon, metrics.get(self.prepared.objective.primary), metrics)
         self.seconds += progress.seconds
         self.lines.append(line)
         line.append(folder)
         if progress.diagnostics is not None:
-            personal = self._personal(progress) if due else {}
-            write_diagnostics(folder, {"round": progress.round, **progress.diagnostics, **personal})
+            facts = {"round": progress.round, **progress.diagnostics}
+            if due and (scores := self._scores(progress)).values:
+                facts["personal"] = scores.summary()
+            write_diagnostics(folder, facts)
 
     def _measured(self, module: nn.Module) -> dict[str, float | None]:
         """Metrics on the public test data; None where a number is not finite, which JSON cannot say."""
@@ -192,11 +189,6 @@ class Run:
             return {}
         found = evaluate(module, self.prepared.test.records, self.prepared.objective)
         return {name: value if math.isfinite(value) else None for name, value in found.items()}
-
-    def _personal(self, progress: Progress) -> dict[str, Any]:
-        """How clients' own models do on their own test parts: not private, as those records are not paid for."""
-        scores = self._scores(progress)
-        return {"personal": scores.summary()} if scores.values else {}
 
     def finish(self, stopped: str = "") -> None:
         """Write parameters, run.json and the page of what has been trained so far; `stopped` says why there is no more."""
@@ -219,9 +211,8 @@ class Run:
         """Let go of the ledgers and of the folder; what they hold is on disk."""
         if hasattr(self, "simulation"):
             self.simulation.spending.close()
-        _release(self._lock)
+        self._release()
 
-
-def _release(lock: Lock | None) -> None:
-    if lock is not None:
-        lock.release()
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()

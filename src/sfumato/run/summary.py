@@ -87,10 +87,6 @@ def summary(
         "seconds": seconds,
         "seed": request.seed,
         "engine": asdict(simulation.start.plan),
-        "versions": {
-            "sfumato": __version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-        },
+        "versions": {"sfumato": __version__, "torch": torch.__version__, "python": platform.python_version()},
         "threads": torch.get_num_threads(),
     }

@@ -5,9 +5,10 @@ from __future__ import annotations
 from itertools import product
 
 from sfumato.report.curves import Plot
+from sfumato.report.words import bound
 from sfumato.reproduce.client_level import TRAIN
 from sfumato.reproduce.dp_fed_ls import common
-from sfumato.reproduce.show import accuracy, bound, by_round, having, minutes
+from sfumato.reproduce.show import accuracy, by_round, having, minutes
 from sfumato.reproduce.table import Cell, Group, Row, Table, at, scaled, seeded
 
 RATIOS, RATES, STRENGTHS = (2.0, 2.5, 3.0), (1.47, 0.75), (0.0, 1.0)

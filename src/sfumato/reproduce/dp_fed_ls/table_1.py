@@ -11,10 +11,11 @@ import numpy as np
 from sfumato.account.papers.dp_fed_ls import DpFedLs
 from sfumato.errors import CannotAccount
 from sfumato.report.curves import Plot
+from sfumato.report.words import bound
 from sfumato.reproduce.client_level import TRAIN, noise_for
 from sfumato.reproduce.dp_fed_ls import common
 from sfumato.reproduce.dp_fed_ls.common import MNIST, POISSON, UNIFORM
-from sfumato.reproduce.show import accuracies, beside, bound, having, values
+from sfumato.reproduce.show import accuracies, beside, having, values
 from sfumato.reproduce.table import QUICK, Cell, Group, Row, Table, scaled, seeded
 
 EPSILONS, STRENGTHS = (6, 7, 8, 9), (0.0, 1.0, 2.0, 3.0)

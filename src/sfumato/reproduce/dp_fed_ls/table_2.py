@@ -7,9 +7,9 @@ from typing import Any
 
 from sfumato import recipes
 from sfumato.account.papers.dp_fed_ls import dp_fed_ls_table_poisson, dp_fed_ls_table_uniform
+from sfumato.report.words import bound
 from sfumato.reproduce.client_level import noise_for, proven
 from sfumato.reproduce.dp_fed_ls.common import PAPER, POISSON, UNIFORM, sample_of
-from sfumato.reproduce.show import bound
 from sfumato.reproduce.table import Cell, Group, Row, Settings, Table, Work, nothing
 
 # noise multiplier: epsilon with uniform sampling, with Poisson sampling

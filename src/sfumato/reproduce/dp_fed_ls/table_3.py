@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from sfumato.report.curves import Plot
+from sfumato.report.words import bound
 from sfumato.reproduce.client_level import TRAIN
 from sfumato.reproduce.dp_fed_ls import common, table_2
 from sfumato.reproduce.dp_fed_ls.common import POISSON, UNIFORM
-from sfumato.reproduce.show import beside, bound, minutes
+from sfumato.reproduce.show import beside, minutes
 from sfumato.reproduce.table import FULL, Cell, Done, Group, Row, Table, at, scaled, seeded
 
 STRENGTHS = (0.0, 0.5, 1.0, 1.5)

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from sfumato.report.curves import Plot
+from sfumato.report.words import bound
 from sfumato.reproduce.client_level import TRAIN, noise_for
-from sfumato.reproduce.show import accuracies, bound, by_round, having, minutes, spread, values
+from sfumato.reproduce.show import accuracies, by_round, having, minutes, spread, values
 from sfumato.reproduce.table import Cell, Group, Row, RowOf, Settings, Table, at, groups, nothing, scaled, seeded
 
 PAPER = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -61,10 +60,7 @@ def _pictures(done: Group) -> list[Picture]:
         clip = next(iter(met.values()))["clip"]
         pictures.append(Norms("norms", "Norms before the clip", tuple(met), edges, counts, clip))
         for word, y in (("norm", "Mean norm before the clip"), ("mean", "Mean alpha"), ("spread", "Distance of alpha")):
-            lines = [_line(name, index, clips[word]) for index, (name, clips) in enumerate(met.items())]
-            pictures.append(Plot(f"clip-{word}", f"{y} by round", "Round", y, tuple(lines)))
+            lines = ((name, index, clips[word]) for index, (name, clips) in enumerate(met.items()))
+            curves = [Curve(name, index, tuple(range(1, len(ys) + 1)), tuple(ys)) for name, index, ys in lines]
+            pictures.append(Plot(f"clip-{word}", f"{y} by round", "Round", y, tuple(curves)))
     return pictures
-
-
-def _line(name: str, index: int, values: Sequence[float]) -> Curve:
-    return Curve(name, index, tuple(float(number + 1) for number in range(len(values))), tuple(values))

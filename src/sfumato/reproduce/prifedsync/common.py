@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from sfumato import recipes
@@ -21,7 +21,8 @@ from sfumato.pieces.optimizer import local_optimizer
 from sfumato.pieces.sampler import FixedSize
 from sfumato.report.curves import Curve, Plot, thinned
 from sfumato.report.pictures import SERIES
-from sfumato.reproduce.show import accuracy, bound, minutes, printed, spread
+from sfumato.report.words import bound
+from sfumato.reproduce.show import accuracy, minutes, printed, spread
 from sfumato.reproduce.table import Cell, Group, Row, Settings, Work, at, seeded
 from sfumato.round import Round
 from sfumato.run.personal_scores import PersonalScores
@@ -53,8 +54,8 @@ def train(settings: Settings, seed: int) -> dict[str, Any]:
     clients = min(settings["clients"], len(dataset.pool.y) // settings["records"])
     shared = build_population(dataset, clients, settings["split"], root.child("split"), settings["records"])
     population = with_test_parts(shared, dataset.test, settings["test_part"], root.child("tests"))
-    shape, objective = tuple(dataset.test.records.x.shape[1:]), classification(dataset.classes)
-    module = build(settings["model"], shape, dataset.classes, root.child("model"))
+    objective = classification(dataset.classes)
+    module = build(settings["model"], dataset.input_shape, dataset.classes, root.child("model"))
     scores = PersonalScores(population, objective)
     curve, reached = [], None
     for progress in simulate(_round(settings), population, module, objective, rounds=settings["rounds"], seed=seed):
@@ -100,42 +101,35 @@ def epsilons(settings: Settings, rounds: int) -> dict[str, float]:
     }
 
 
-@dataclass(frozen=True)
-class Line:
-    """A line of the paper: its own settings and what is printed; for how many rounds it is run here, and what is changed."""
+def cells(
+    scale: str, row: str, settings: Settings, paper: Settings, rounds: int, clients: int, seeds: int = 3, **changed: Any
+) -> list[Cell]:
+    """The cells of a line of the paper, from its own settings and what is printed, for so many rounds here.
 
-    row: str
-    settings: Settings
-    paper: Settings
-    rounds: int
-    changed: Settings = field(default_factory=dict)
+    With so many clients unless at full scale, and as many seeds there; one is enough without privacy.
+    """
+    private, fewer = settings["sigma"] is not None, at(scale, QUICK, {"clients": clients}, {})
+    chosen = {**settings, "rounds": rounds, **fewer, **changed}
+    known = {**paper, "settings": dict(settings)} if private else paper
+    return seeded(at(scale, 1, 1, seeds) if private else 1, row, chosen, TRAIN, known)
 
 
 Rates = Mapping[tuple[float, float], tuple[int, float, float, float]]
 
 
-def to_target(settings: Settings, printed: Rates, free: Iterable[tuple[float, float]], longer: float) -> list[Line]:
+def to_target(
+    scale: str, settings: Settings, printed: Rates, free: Iterable[tuple[float, float]], longer: float, *counts: int
+) -> list[Cell]:
     """Tables 1 and 3: for each rate and sigma up to `longer` times the paper's rounds, and where it is `free` their number
-    without privacy.
+    without privacy. `counts` are clients and seeds.
     """
-    lines = []
+    found = []
     for (rate, sigma), (rounds, mu, reached, plain) in printed.items():
         own, paper = {**settings, "rate": rate, "sigma": sigma}, {"rounds": rounds, "mu": mu, "accuracy": reached}
-        lines.append(Line(f"p {rate:g}, sigma {sigma:g}", own, paper, int(longer * rounds)))
+        found += cells(scale, f"p {rate:g}, sigma {sigma:g}", own, paper, int(longer * rounds), *counts)
         if (rate, sigma) in free:
             own, paper = {**own, "sigma": None, "target": None}, {"rounds": rounds, "accuracy": plain}
-            lines.append(Line(f"p {rate:g}, {rounds} rounds without privacy", own, paper, rounds))
-    return lines
-
-
-def cells(scale: str, lines: Sequence[Line], clients: int, seeds: int = 3) -> list[Cell]:
-    """With so many clients unless at full scale, and as many seeds there; one is enough without privacy."""
-    found: list[Cell] = []
-    for line in lines:
-        private, fewer = line.settings["sigma"] is not None, at(scale, QUICK, {"clients": clients}, {})
-        chosen = {**line.settings, "rounds": line.rounds, **fewer, **line.changed}
-        paper = {**line.paper, "settings": dict(line.settings)} if private else line.paper
-        found += seeded(at(scale, 1, 1, seeds) if private else 1, line.row, chosen, TRAIN, paper)
+            found += cells(scale, f"p {rate:g}, {rounds} rounds without privacy", own, paper, rounds, *counts)
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sfumato.reproduce.prifedsync import common
 from sfumato.reproduce.prifedsync.table_1 import PRINTED
 from sfumato.reproduce.show import spread
-from sfumato.reproduce.table import Group, Row, Table, scaled
+from sfumato.reproduce.table import Cell, Group, Row, Table, scaled
 
 _CLIENTS = 40
 _SCALED = f"{_CLIENTS} clients of 600 records in place of 100, and one seed. The paper's setting: --full."
@@ -14,18 +14,16 @@ _NOTE = "The paper's accuracy is that of the personal models in Table 1, at the 
 
 def table(scale: str) -> Table:
     """The figure at a scale."""
-    lines = []
+    cells: list[Cell] = []
     for sigma in (0.75, 1.0):
         rounds, mu, accuracy, _ = PRINTED[0.5, sigma]
-        settings, paper = (
-            common.MNIST | {"rate": 0.5, "sigma": sigma},
-            {"rounds": rounds, "mu": mu, "accuracy": accuracy},
-        )
-        lines.append(common.Line(f"sigma {sigma:g}", settings, paper, rounds, {"target": None, "global": True}))
+        settings = common.MNIST | {"rate": 0.5, "sigma": sigma}
+        paper = {"rounds": rounds, "mu": mu, "accuracy": accuracy}
+        row, changed = f"sigma {sigma:g}", {"target": None, "global": True}
+        cells += common.cells(scale, row, settings, paper, rounds, _CLIENTS, 3, **changed)
     title = "PriFedSync, Figure 4.1: personal models against the global one, p = 0.5"
     plots = common.curves("personal-against-global", "Accuracy on the clients' own test parts", both=True)
-    cells, words = common.cells(scale, lines, _CLIENTS), scaled(scale, common.QUICK, _SCALED)
-    notes = (_NOTE, *common.NOTES)
+    words, notes = scaled(scale, common.QUICK, _SCALED), (_NOTE, *common.NOTES)
     return Table("prifedsync-figure-4-1", title, common.PAPER, scale, cells, _row, plots, words, notes)
 
 

@@ -22,7 +22,7 @@ def table(scale: str) -> Table:
     """The table at a scale; a run may take longer than the paper's did."""
     some = {key: PRINTED[key] for key in ((1.0, 1.0), (1.0, 0.75), (0.25, 1.0))}
     printed, free, longer = (PRINTED, list(PRINTED), 2.0) if scale == FULL else (some, [(1.0, 1.0)], 1.5)
-    cells = common.cells(scale, common.to_target(common.MNIST, printed, free, longer), _CLIENTS)
+    cells = common.to_target(scale, common.MNIST, printed, free, longer, _CLIENTS)
     title = "PriFedSync, Table 1: non-iid MNIST at 90 % average personal accuracy"
     plots = common.curves("accuracy", "Personal accuracy by round")
     words = scaled(scale, common.QUICK, _SCALED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sfumato.reproduce.prifedsync import common
-from sfumato.reproduce.table import FULL, QUICK, Table, scaled
+from sfumato.reproduce.table import FULL, QUICK, Cell, Table, scaled
 
 # sigma, batch: steps, rounds, mu
 PRINTED = {
@@ -16,14 +16,15 @@ _SCALED = f"{_CLIENTS} clients of 600 records in place of 100, one seed, and sig
 
 def table(scale: str) -> Table:
     """The table at a scale."""
-    lines = []
+    cells: list[Cell] = []
     for (sigma, batch), (steps, rounds, mu) in PRINTED.items():
         settings = common.MNIST | {"rate": 0.5, "sigma": sigma, "batch": batch, "steps": steps}
         paper = {"rounds": rounds, "mu": mu, "iterations": steps * rounds}
         changed = {"batch": batch, "steps": steps // 4} if scale == QUICK else {}
         if scale == FULL or sigma != 0.9:
-            lines.append(common.Line(f"sigma {sigma:g}, batch {batch}", settings, paper, int(1.5 * rounds), changed))
+            row, longer = f"sigma {sigma:g}, batch {batch}", int(1.5 * rounds)
+            cells += common.cells(scale, row, settings, paper, longer, _CLIENTS, **changed)
     title = "PriFedSync, Table 2 and Figure 4.2: batches of 8 and 16 at 90 % average personal accuracy, p = 0.5"
     plots = common.curves("figure-4-2", "Personal accuracy by round, batches of 8 and 16")
-    cells, words = common.cells(scale, lines, _CLIENTS), scaled(scale, common.QUICK, _SCALED)
+    words = scaled(scale, common.QUICK, _SCALED)
     return Table("prifedsync-table-2", title, common.PAPER, scale, cells, common.row, plots, words, common.NOTES)

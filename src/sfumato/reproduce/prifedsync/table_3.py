@@ -29,7 +29,7 @@ def table(scale: str) -> Table:
     """The table at a scale."""
     some = {key: PRINTED[key] for key in ((1.0, 1.0), (1.0, 0.5))}
     printed, free, longer = (PRINTED, list(PRINTED), 2.0) if scale == FULL else (some, [(1.0, 0.5)], 1.0)
-    cells = common.cells(scale, common.to_target(CIFAR, printed, free, longer), _CLIENTS, seeds=1)
+    cells = common.to_target(scale, CIFAR, printed, free, longer, _CLIENTS, 1)
     title = "PriFedSync, Table 3: CIFAR-10 (Dirichlet 0.5) at 52 % average personal accuracy"
     plots = common.curves("accuracy", "Personal accuracy by round")
     words = scaled(scale, common.QUICK, _SCALED)
