@@ -83,7 +83,7 @@ if TYPE_CHECKING:
 _IMPORTS = [node for node in ast.walk(ast.parse(Path(__file__).read_text())) if isinstance(node, ast.ImportFrom)]
 _HOMES = {one.asname: (str(node.module), one.name) for node in _IMPORTS for one in node.names if one.asname}
 
-__all__ = ["__version__", *sorted(_HOMES)]  # noqa: PLE0604
+__all__ = ["__version__", "load_data", *sorted(_HOMES.keys() - {"load_data"})]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:

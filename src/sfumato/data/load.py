@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from sfumato.data.download import SOURCES, download
-from sfumato.data.fingerprint import of_tensors
 from sfumato.data.population import Client, Population, Records
 from sfumato.data.sets import EMNIST_CLASSES, Dataset, digits
 from sfumato.data.sets import READERS as PICTURES
@@ -42,15 +41,13 @@ class _Slices:
         if self.test_fraction == 0:
             return Client(self._records(rows))
         held_out = round(self.test_fraction * len(rows))
-        if self.in_order:
-            return self._cut(rows, len(rows) - held_out)
-        rows = rows[self.key.child("test", client=number).permutations(1, len(rows))[0]]
-        return Client(self._records(rows[held_out:]), self._records(rows[:held_out]))
-
-    def _cut(self, rows: np.ndarray, at: int) -> Client:
-        """The last records to test on; those before that overlap with them are left out."""
-        before = rows[:at] if at == len(rows) else rows[:at][rows[:at] < rows[at] - self.dataset.overlap]
-        return Client(self._records(before), self._records(rows[at:]))
+        if self.in_order:  # the last to test on; those before that overlap with them are left out
+            train, test = np.split(rows, [len(rows) - held_out])
+            train = train[train < test[0] - self.dataset.overlap] if held_out else train
+        else:
+            order = self.key.child("test", client=number).permutations(1, len(rows))[0]
+            test, train = np.split(rows[order], [held_out])
+        return Client(self._records(train), self._records(test))
 
     def _records(self, rows: np.ndarray) -> Records:
         index = torch.from_numpy(rows)
@@ -78,7 +75,8 @@ def build_population(
         raise BadValue(f"test_fraction={test_fraction} must be at least 0 and below 1, e.g. 0.2.")
     parts = tuple(partition(split, dataset.pool, clients, key, records_per_client, dataset.own))
     size = f"{clients}x{records_per_client}" if records_per_client else f"{clients}"
-    fingerprint = of_tensors(map(torch.from_numpy, parts), dataset.fingerprint, test_fraction, key.digest)
+    rows = np.concatenate(parts), [len(part) for part in parts]
+    fingerprint = digest(rows, dataset.fingerprint, test_fraction, key.digest)
     slices = _Slices(dataset, parts, test_fraction, key, in_order=split == "natural")
     identity = _identity(dataset, clients, split, key, records_per_client)
     return Population(f"{dataset.name}/{split}/{size}", clients, slices, fingerprint, identity)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 import pickle
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from sfumato.errors import BadValue, SfumatoError, UnsoundRound
 from sfumato.gradients import KeyedMasks
@@ -32,12 +32,12 @@ def check_module(module: nn.Module, example: torch.Tensor) -> None:
     """
     if lazy := [name for name, p in module.named_parameters() if nn.parameter.is_lazy(p)]:
         raise BadValue(f"parameter {lazy[0]!r} has no shape yet. Call the model once on a batch before you give it.")
-    running = [(name, layer) for name, layer in module.named_modules() if _keeps_statistics(layer)]
-    if running:
-        listed = ", ".join(f"{name or 'the model'} ({type(layer).__name__})" for name, layer in running)
-        batchnorm = all(isinstance(layer, nn.modules.batchnorm._BatchNorm) for _, layer in running)
+    norms = [layer for layer in module.modules() if isinstance(layer, _NormBase) and layer.track_running_stats]
+    if norms:
+        batchnorm = all(isinstance(layer, _BatchNorm) for layer in norms)
         raise UnsoundRound(
-            f"statistics of the clients' records lie outside the row, and nothing clips or noises them: {listed}",
+            "statistics of the clients' records lie outside the row, and nothing clips or noises them: "
+            + _listed(module, norms),
             _BATCHNORM_FIX if batchnorm else f"{_BATCHNORM_FIX}; and {_OTHER_FIX}",
         )
     if changed := _changed_by_forward(module, example):
@@ -57,11 +57,11 @@ def replace_batchnorm(module: nn.Module) -> nn.Module:
     24
     """
     module = _copy(module)
-    if isinstance(module, nn.modules.batchnorm._BatchNorm):
+    if isinstance(module, _BatchNorm):
         return _group_norm(module)
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
-            if isinstance(child, nn.modules.batchnorm._BatchNorm):
+            if isinstance(child, _BatchNorm):
                 setattr(parent, name, _group_norm(child))
     return module
 
@@ -76,7 +76,7 @@ def _copy(module: nn.Module) -> nn.Module:
         ) from error
 
 
-def _group_norm(layer: nn.modules.batchnorm._BatchNorm) -> nn.GroupNorm:
+def _group_norm(layer: _BatchNorm) -> nn.GroupNorm:
     channels = layer.num_features
     flat = isinstance(layer, nn.BatchNorm1d)
     groups = 1 if flat else max(n for n in range(1, min(_GROUPS, channels) + 1) if channels % n == 0)
@@ -86,8 +86,9 @@ def _group_norm(layer: nn.modules.batchnorm._BatchNorm) -> nn.GroupNorm:
     return norm
 
 
-def _keeps_statistics(layer: nn.Module) -> bool:
-    return isinstance(layer, _NormBase) and layer.track_running_stats
+def _listed(module: nn.Module, layers: Sequence[nn.Module]) -> str:
+    places = ((name or "the model", layer) for name, layer in module.named_modules() if layer in layers)
+    return ", ".join(f"{place} ({type(layer).__name__})" for place, layer in places)
 
 
 def _changed_by_forward(module: nn.Module, example: torch.Tensor) -> list[str]:
@@ -147,14 +148,9 @@ def _generator(device: torch.device) -> torch.Tensor:
 
 def _uncontrolled(module: nn.Module) -> str:
     what = "the model draws random numbers that no key controls, so a round could not be replayed"
-    inside = [
-        f"{name or 'the model'} ({type(layer).__name__})"
-        for name, layer in module.named_modules()
-        if isinstance(layer, _OWN_DROPOUT) and layer.dropout > 0
-    ]
-    if inside:
+    if inside := [layer for layer in module.modules() if isinstance(layer, _OWN_DROPOUT) and layer.dropout > 0]:
         return (
-            f"{what}: dropout inside {', '.join(inside)}. Give it dropout=0, and put nn.Dropout before or after it; between "
+            f"{what}: dropout inside {_listed(module, inside)}. Give it dropout=0, and put nn.Dropout before or after it; between "
             "recurrent layers, use one module per layer with nn.Dropout between them."
         )
     return f"{what}. Use nn.Dropout, or nothing random, in the forward pass."
