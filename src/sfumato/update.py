@@ -29,7 +29,6 @@ class Layout:
 
     @staticmethod
     def of(module: nn.Module) -> Layout:
-        """The layout of a module's trainable parameters."""
         trainable = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         if not trainable:
             raise BadValue(
@@ -44,12 +43,10 @@ class Layout:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """How many coordinates each parameter takes."""
         return tuple(math.prod(shape) for shape in self.shapes)
 
     @cached_property
     def dimension(self) -> int:
-        """The length of a row."""
         return sum(self.sizes)
 
     def flatten(self, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -57,7 +54,6 @@ class Layout:
         return torch.cat([tensors[name].detach().reshape(-1).float() for name in self.names])
 
     def row(self, module: nn.Module) -> torch.Tensor:
-        """The module's trainable parameters as a row."""
         return self.flatten(dict(module.named_parameters()))
 
     def split(self, rows: torch.Tensor) -> dict[str, torch.Tensor]:

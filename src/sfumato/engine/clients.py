@@ -60,7 +60,6 @@ class Start:
         return Start(self.params, self.opening, self.clients, own)
 
     def rows(self, ids: Sequence[int]) -> torch.Tensor:
-        """Where each client begins."""
         if not self.memory:
             return self.params.expand(len(ids), -1)
         return torch.stack([self.memory.get(client, self.params) for client in ids])

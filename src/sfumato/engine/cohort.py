@@ -21,9 +21,8 @@ _WAITING = 2**25  # bytes of messages that wait to be added together
 
 def _add(total: torch.Tensor, messages: list[torch.Tensor]) -> None:
     """Add messages in their order, part by part, and forget them: the sum does not depend on how many come at once."""
-    for sum_of, *some in zip(
-        torch.split(total, _PART), *(torch.split(message, _PART) for message in messages), strict=True
-    ):
+    each = (torch.split(message, _PART) for message in messages)
+    for sum_of, *some in zip(torch.split(total, _PART), *each, strict=True):
         for part in some:
             sum_of += part
     messages.clear()
@@ -36,12 +35,7 @@ class Cohort:
     """
 
     def __init__(
-        self,
-        job: Job,
-        population: Population,
-        plan: Plan,
-        diagnostics: bool = False,
-        executor: Executor | None = None,
+        self, job: Job, population: Population, plan: Plan, diagnostics: bool = False, executor: Executor | None = None
     ) -> None:
         self.clients = Clients(job, population, plan, diagnostics)
         self._threads = torch.get_num_threads()

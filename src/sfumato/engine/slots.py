@@ -53,7 +53,6 @@ class Slots:
 
     @property
     def length(self) -> int:
-        """How many coordinates local training gives for each client."""
         return self.round.local.message_length(self.layout)
 
     def _claims(self, wanted: str) -> list[Claim]:
