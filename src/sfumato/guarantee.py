@@ -89,12 +89,10 @@ def guarantee(
     """The guarantee for what happened."""
     check_delta(delta)
     why = "it sees the messages before any noise" if event is None else why_not_private(event)
-    if event is None or why is not None:
-        return Guarantee(None, delta, unit, relation, view, accountant_name, "", (), why or "")
-    chosen = Auto().choose(event) if accountant_name == "auto" else accountant(accountant_name)
-    epsilon = chosen.epsilon(event, delta)
-    if not math.isfinite(epsilon):
-        return Guarantee(
-            None, delta, unit, relation, view, accountant_name, "", (), "no finite epsilon holds at this delta"
-        )
-    return Guarantee(epsilon, delta, unit, relation, view, chosen.name, describe(event), assumptions)
+    if event is not None and why is None:
+        chosen = Auto().choose(event) if accountant_name == "auto" else accountant(accountant_name)
+        epsilon = chosen.epsilon(event, delta)
+        if math.isfinite(epsilon):
+            return Guarantee(epsilon, delta, unit, relation, view, chosen.name, describe(event), assumptions)
+        why = "no finite epsilon holds at this delta"
+    return Guarantee(None, delta, unit, relation, view, accountant_name, unproven=why or "")

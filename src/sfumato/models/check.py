@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from sfumato.errors import BadValue, SfumatoError, UnsoundRound
+from sfumato.facts import facts
 from sfumato.gradients import KeyedMasks
 from sfumato.key import Key
 
@@ -98,8 +99,7 @@ def _changed_by_forward(module: nn.Module, example: torch.Tensor) -> list[str]:
             for parameter in copied.parameters():  # state that has settled moves again after a step
                 if parameter.requires_grad:
                     parameter.add_(torch.randn_like(parameter), alpha=0.01)
-            before = {name: tensor.detach().clone() for name, tensor in _state(copied)}
-            plain = dict(_plain_state(copied))
+            before = _state(copied)
             generator = _generator(example.device)
             with KeyedMasks(Key.from_seed(0).generator()):
                 copied(example)
@@ -113,25 +113,26 @@ def _changed_by_forward(module: nn.Module, example: torch.Tensor) -> list[str]:
             f"the model cannot take records of shape {tuple(example.shape[1:])}: {type(error).__name__}: {error}. "
             + ("Give a model for such records, or reshape the data." if single else "Call .float() on the model.")
         ) from error
-    after = dict(_state(copied))
-    written = [name for name, value in _plain_state(copied) if plain.get(name) != value]
-    return written + [
-        name for name in sorted(before.keys() | after.keys()) if not _same(before.get(name), after.get(name))
-    ]
+    after = _state(copied)
+    return [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
 
 
-def _plain_state(module: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Attributes that are no tensors, of layers and of users' own classes: a number that a forward pass counts up is state too."""
+def _state(module: nn.Module) -> dict[str, Any]:
+    """Whatever layers and users' own classes hold: a number that a forward pass counts up is state too."""
+    found = {}
     for name, layer in module.named_modules():
         own = [kind for kind in type(layer).__mro__ if not kind.__module__.startswith(("torch.", "builtins"))]
         held = {key: value for kind in reversed(own) for key, value in vars(kind).items() if not key.startswith("__")}
-        for key, value in {**held, **vars(layer)}.items():
-            if key not in _TORCHS_OWN and not isinstance(value, torch.Tensor):
-                yield f"{name}.{key}".lstrip("."), _snapshot(value)
+        for key, value in {**held, **vars(layer), **layer._parameters, **layer._buffers}.items():
+            if key not in _TORCHS_OWN:
+                found[f"{name}.{key}".lstrip(".")] = _snapshot(value)
+    return found
 
 
 def _snapshot(value: Any) -> Any:
     """What can be compared with a later snapshot; None for what cannot be looked into, such as a lambda."""
+    if isinstance(value, torch.Tensor):
+        return facts(value)
     if isinstance(value, dict):
         return [(repr(key), _snapshot(item)) for key, item in value.items()]
     if isinstance(value, list | tuple | deque):
@@ -154,18 +155,3 @@ def _uncontrolled(module: nn.Module) -> str:
             "recurrent layers, use one module per layer with nn.Dropout between them."
         )
     return f"{what}. Use nn.Dropout, or nothing random, in the forward pass."
-
-
-def _state(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every tensor of a module: parameters, buffers and plain attributes."""
-    for name, layer in module.named_modules():
-        held = {**vars(layer), **layer._parameters, **layer._buffers}
-        yield from (
-            (f"{name}.{word}".lstrip("."), value) for word, value in held.items() if isinstance(value, torch.Tensor)
-        )
-
-
-def _same(before: torch.Tensor | None, after: torch.Tensor | None) -> bool:
-    if before is None or after is None or before.shape != after.shape:
-        return False
-    return bool(((before == after) | ((before != before) & (after != after))).all())
