@@ -194,11 +194,9 @@ class _Walk:
 
     def code(self, code: types.CodeType) -> list[Any]:
         """What the code does; not in which file and line it stands."""
-        constants = [
-            self.code(one) if isinstance(one, types.CodeType) else self.part(one, "") for one in code.co_consts
-        ]
+        inner = [self.code(one) if isinstance(one, types.CodeType) else self.part(one, "") for one in code.co_consts]
         words = [self.part(getattr(code, name), "") for name in (*_COUNTS, *_NAMES)]
-        return [_short(code.co_code), _short(code.co_exceptiontable), *words, constants]
+        return [_short(code.co_code), _short(code.co_exceptiontable), *words, inner]
 
     def tensor(self, thing: Any) -> Any:
         import torch

@@ -29,13 +29,6 @@ class Guarantee:
     unproven: str = ""
     client: int | None = None  # whose it is, if it is one client's own
 
-    @property
-    def whose(self) -> str:
-        """Whom it speaks of."""
-        if self.client is None:
-            return f"each {self.unit}"
-        return f"client {self.client}" if self.unit is Unit.CLIENT else f"each record of client {self.client}"
-
     def __str__(self) -> str:
         return self.sentence + (f" Assuming: {'; '.join(self.assumptions)}." if self.assumptions else "")
 
@@ -48,10 +41,13 @@ class Guarantee:
         """What is proven, or why nothing is; without the assumptions."""
         if self.epsilon is None:
             return f"No proven guarantee against {self.view}: {self.unproven.rstrip('.')}."
+        whose = f"each {self.unit}"
+        if self.client is not None:
+            whose = f"{'client' if self.unit is Unit.CLIENT else 'each record of client'} {self.client}"
         change = NEIGHBOURS[self.relation].format(unit=self.unit)
         epsilon, delta = rounded_up(self.epsilon, 4), rounded_up(self.delta, 3)
         return (
-            f"({epsilon}, {delta})-differential privacy for {self.whose} against {self.view}: whether {change} changes the "
+            f"({epsilon}, {delta})-differential privacy for {whose} against {self.view}: whether {change} changes the "
             f"chance of anything that they see by at most a factor of e^{epsilon}, but for a chance of {delta} "
             f"({self.relation.words}; {self.mechanism}; accountant: {self.accountant})."
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -49,12 +48,10 @@ class Layout:
     def dimension(self) -> int:
         return sum(self.sizes)
 
-    def flatten(self, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """One float32 row from tensors by name."""
-        return torch.cat([tensors[name].detach().reshape(-1).float() for name in self.names])
-
     def row(self, module: nn.Module) -> torch.Tensor:
-        return self.flatten(dict(module.named_parameters()))
+        """The module's trainable parameters, in float32."""
+        tensors = dict(module.named_parameters())
+        return torch.cat([tensors[name].detach().reshape(-1).float() for name in self.names])
 
     def split(self, rows: torch.Tensor) -> dict[str, torch.Tensor]:
         """Views by name; leading dimensions of `rows` are kept in front of each shape."""

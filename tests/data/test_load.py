@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from sfumato.data import Population, build_population, load
-from sfumato.data.held_out import hold_out
-from sfumato.data.load import NAMES, data_folder
+from sfumato.data.load import NAMES, data_folder, hold_out
 from sfumato.errors import BadValue, DataError
 from sfumato.key import Key
 

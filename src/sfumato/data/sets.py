@@ -88,7 +88,7 @@ def _dataset(name: str, train: Records, test: Records, classes: int, scaling: Sc
     return Dataset(name, train, public, classes, "classification", {"train": train.count, "test": test.count}, scaling)
 
 
-def digits() -> Dataset:
+def _digits(name: str, root: Path) -> Dataset:
     """scikit-learn's 1,797 digits of 8x8 pixels from 0 to 16, parted once and for all by a public key."""
     from sklearn.datasets import load_digits
 
@@ -96,9 +96,7 @@ def digits() -> Dataset:
     order = Key.from_seed(0).child("digits").permutations(1, len(found.target))[0]
     x = torch.from_numpy(found.images.astype(np.uint8)[order]).unsqueeze(1)
     y = torch.from_numpy(found.target.astype(np.int64)[order])
-    return _dataset(
-        "digits", Records(x[:1400], y[:1400]), Records(x[1400:], y[1400:]), 10, Scaling(16.0, (0.3053,), (0.3760,))
-    )
+    return _dataset(name, Records(x[:1400], y[:1400]), Records(x[1400:], y[1400:]), 10, _SCALINGS[name])
 
 
 def _find(folders: Iterable[Path], *names: str) -> list[Path]:
@@ -169,6 +167,7 @@ def _joined(parts: Iterable[tuple[np.ndarray, np.ndarray]]) -> Records:
 
 # Means and standard deviations of the published training sets, as commonly quoted.
 _SCALINGS = {
+    "digits": Scaling(16.0, (0.3053,), (0.3760,)),
     "mnist": Scaling(255.0, (0.1307,), (0.3081,)),
     "fashion-mnist": Scaling(255.0, (0.2860,), (0.3530,)),
     "emnist": Scaling(255.0, (0.1736,), (0.3317,)),
@@ -178,6 +177,7 @@ _SCALINGS = {
 }
 EMNIST_CLASSES = {"letters": 26, "balanced": 47, "byclass": 62, "bymerge": 47, "digits": 10, "mnist": 10}
 READERS: dict[str, Callable[[str, Path], Dataset]] = {
+    "digits": _digits,
     "mnist": _mnist,
     "fashion-mnist": _mnist,
     **{f"emnist-{split}": _emnist for split in EMNIST_CLASSES},

@@ -24,7 +24,13 @@ if TYPE_CHECKING:
     from sfumato.data.population import Records
     from sfumato.key import Key
 
-SPLITS = ("iid", "shards", "dirichlet", "dirichlet-classes", "natural")
+SPLITS = {
+    "iid": "",
+    "shards": "4",
+    "dirichlet": "0.5",
+    "dirichlet-classes": "0.5",
+    "natural": "",
+}  # examples of numbers
 
 
 def iid(records: Records, clients: int, key: Key, records_per_client: int | None = None) -> list[np.ndarray]:
@@ -121,18 +127,18 @@ def parse(text: str) -> tuple[str, float | None]:
     name, colon, number = text.partition(":")
     if name not in SPLITS:
         raise BadValue(f"unknown split {text!r}. {nearest(name, SPLITS)}")
-    if name in ("iid", "natural"):
+    if not SPLITS[name]:
         if colon:
             raise BadValue(f"split {text!r}: {name} takes no number. Write {name}.")
         return name, None
-    example = "shards:4" if name == "shards" else f"{name}:0.5"
+    example = f"Write {name}:{SPLITS[name]}, for example."
     try:
         value = float(number)
     except ValueError:
-        raise BadValue(f"split {text!r}: {name} needs a number. Write {example}, for example.") from None
+        raise BadValue(f"split {text!r}: {name} needs a number. {example}") from None
     if not 0 < value < float("inf") or (name == "shards" and value != int(value)):
         kind = "a whole number above 0" if name == "shards" else "a finite number above 0"
-        raise BadValue(f"split {text!r}: {number} is not {kind}. Write {example}, for example.")
+        raise BadValue(f"split {text!r}: {number} is not {kind}. {example}")
     return name, value
 
 

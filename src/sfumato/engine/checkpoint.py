@@ -47,7 +47,6 @@ class Checkpoint:
 
     @staticmethod
     def read(folder: Path) -> Checkpoint | None:
-        """The folder's checkpoint, if there is one."""
         path = folder / _CHECKPOINT
         if not path.exists():
             return None

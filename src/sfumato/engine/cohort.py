@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager, nullcontext
+from functools import partial
 
 import torch
 
-from sfumato.data.population import Population, PublicData
+from sfumato.data.population import Population
 from sfumato.engine.clients import Block, Clients, Job, Memory, Start, Total
 from sfumato.engine.executor import in_order, threads
 from sfumato.engine.plan import Plan
@@ -60,10 +61,7 @@ class Cohort:
 
     def open(self, params: torch.Tensor, number: int, key: Key, kept: Kept | None = None) -> Opening:
         """Begin a round: let the pieces prepare what all clients share. `key` is that of the round's opening."""
-
-        def train(data: PublicData) -> torch.Tensor:
-            return self.clients.train_on(data, params, Opening(number, key))
-
+        train = partial(self.clients.train_on, params, Opening(number, key))
         return self.clients.job.slots.open(number, key, kept, train)
 
     def total(

@@ -58,7 +58,6 @@ class Plan:
         return max(1, -(-cohort // max(1, waves * self.workers)))
 
     def forward(self, module: nn.Module) -> Stacked | OneByOne:
-        """The forward pass of this plan."""
         return OneByOne(module) if self.path == "loop" else Stacked(module, vmapped=self.path == "vmapped")
 
 
@@ -73,9 +72,10 @@ def choose(
     block = min(_MOST_CLIENTS, _BLOCK_BYTES // (4 * layout.dimension))
     alone = round.local.one_by_one  # it trains one client after another, whatever the block
     if block > 1 and not alone and not any(isinstance(part, _LOOP_ONLY) for part in module.modules()):
-        works = [path for path in ("stacked", "vmapped") if trial.agrees(Plan(path, block))][:1]
         sizes = [*(few for few in _SMALL_BLOCKS if few < block), block]
-        candidates += [Plan(path, size, many) for path in works for size in sizes for many in workers]
+        works = (path for path in ("stacked", "vmapped") if trial.agrees(Plan(path, block)))
+        if (path := next(works, None)) is not None:
+            candidates += [Plan(path, size, many) for size in sizes for many in workers]
     cohort = max(1, math.ceil(round.sample.expected(population)))
     return min(candidates, key=lambda plan: trial.seconds(plan, cohort)) if len(candidates) > 1 else candidates[0]
 

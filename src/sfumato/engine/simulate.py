@@ -135,7 +135,6 @@ def _check_whole(ledger: Ledger, found: Checkpoint | None) -> None:
 
 
 def _first(job: Job, population: Population, described: str, plan: Plan | None) -> Checkpoint:
-    """The state before the first round."""
     slots, params = job.slots, job.slots.layout.row(job.module)
     plan = plan or choose(slots.round, job.module, slots.layout, job.objective, job.example, population.size)
     return Checkpoint(0, 0, described, plan, params, slots.round.optimizer.start(params), {}, slots.start())

@@ -133,14 +133,10 @@ class Simulation:
         seeded = self.spending.seeded or self.ledger.seeded
         same_clients = self.ledger.assumptions if self.ledger.inputs_changed else ()
         extra = (*same_clients, *((_SEEDED,) if seeded else ()), *(() if self.ledger.durable else (_NOT_DURABLE,)))
-        found = guarantee(
-            event if event is None or client is None else for_client(event, client),
-            delta,
-            unit=unit,
-            relation=(spent or proof).relation,
-            view=view,
-            assumptions=(*proof.assumptions, *extra),
-        )
+        if event is not None and client is not None:
+            event = for_client(event, client)
+        relation, assumptions = (spent or proof).relation, (*proof.assumptions, *extra)
+        found = guarantee(event, delta, unit=unit, relation=relation, view=view, assumptions=assumptions)
         return found if client is None else replace(found, client=client)
 
     def unproven(self, delta: float) -> dict[str, Any] | None:
