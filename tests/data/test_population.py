@@ -190,7 +190,7 @@ def test_a_folder_has_one_client_per_file_in_the_order_of_names(tmp_path: Path) 
 
 def test_the_fingerprint_of_a_folder_follows_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for limit in (2**20, 0):  # by contents, and by names, sizes and times
-        monkeypatch.setattr("sfumato.data.population._READ_UP_TO", limit)
+        monkeypatch.setattr("sfumato.data.fingerprint._READ_UP_TO", limit)
         folder = tmp_path / str(limit)
         folder.mkdir()
         _write_folder(folder)

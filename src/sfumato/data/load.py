@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from sfumato.data.download import SOURCES, download
+from sfumato.data.fingerprint import of_tensors
 from sfumato.data.population import Client, Population, PublicData, Records
 from sfumato.data.sets import EMNIST_CLASSES, Dataset
 from sfumato.data.sets import READERS as PICTURES
@@ -71,8 +72,7 @@ def build_population(
         raise BadValue(f"test_fraction={test_fraction} must be at least 0 and below 1, e.g. 0.2.")
     parts = partition(split, dataset.pool, clients, key, records_per_client, dataset.own)
     size = f"{clients}x{records_per_client}" if records_per_client else f"{clients}"
-    rows = np.concatenate(parts), [len(part) for part in parts]
-    fingerprint = digest(rows, dataset.fingerprint, test_fraction, key.digest)
+    fingerprint = of_tensors(map(torch.from_numpy, parts), dataset.fingerprint, test_fraction, key.digest)
     client = partial(_client, dataset, parts, test_fraction, key, split == "natural")
     identity = _identity(dataset, clients, split, key, records_per_client)
     return Population(f"{dataset.name}/{split}/{size}", clients, client, fingerprint, identity)

@@ -13,14 +13,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
+from sfumato.data.fingerprint import of_files, of_tensors
 from sfumato.data.records import READERS, Client, Records, as_client, kind, read_client
 from sfumato.errors import BadValue, DataError
 from sfumato.facts import digest
 from sfumato.imports import import_path
 
 Ids: TypeAlias = Iterable[object] | None
-# Up to this many bytes a folder is named by what its files hold, above it by their names, sizes and times of change.
-_READ_UP_TO = 64 * 2**20
 __all__ = ["Client", "Population", "PublicData", "Records", "require_population", "require_public"]
 
 
@@ -118,7 +117,7 @@ class Population:
             raise BadValue(f"Population.from_list: got {kind(clients)}. Give a list with one (x, y) per client.")
         checked = [as_client(item, f"client {number} of {name!r}") for number, item in enumerate(clients)]
         tensors = [tensor for client in checked for part in client if part is not None for tensor in part]
-        return Population(name, len(checked), checked.__getitem__, digest(tensors)).with_ids(ids)
+        return Population(name, len(checked), checked.__getitem__, of_tensors(tensors)).with_ids(ids)
 
     @staticmethod
     def from_function(
@@ -149,7 +148,7 @@ class Population:
         if not files:
             raise DataError(f"no client in {folder}. Put one .pt, .npz or .safetensors file per client there.")
         name, identity = name or folder.resolve().name, digest("files", [file.name for file in files])
-        return Population(name, len(files), partial(_read, files), _fingerprint(files), identity, str(path))
+        return Population(name, len(files), partial(_read, files), of_files(files), identity, str(path))
 
     @staticmethod
     def from_import(path: str, size: int | None = None, ids: Ids = None) -> Population:
@@ -195,10 +194,3 @@ def _takes_a_number(function: Callable[..., Any]) -> bool:
 
 def _read(files: list[Path], number: int) -> Client:
     return read_client(files[number])
-
-
-def _fingerprint(files: list[Path]) -> str:
-    states = [file.stat() for file in files]
-    small = sum(state.st_size for state in states) <= _READ_UP_TO
-    read = [file.read_bytes() if small else state.st_mtime_ns for file, state in zip(files, states, strict=True)]
-    return digest([file.name for file in files], [state.st_size for state in states], read)

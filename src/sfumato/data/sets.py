@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from sfumato.data.fingerprint import of_tensors
 from sfumato.data.formats import read_cifar, read_idx, read_svhn
 from sfumato.data.population import PublicData, Records
 from sfumato.errors import DataError
-from sfumato.facts import digest
 from sfumato.key import Key
 
 
@@ -68,7 +68,7 @@ class Dataset:
     @cached_property
     def fingerprint(self) -> str:
         """The name of the pool and of how records are made of it; found once, however many populations share it out."""
-        return digest(self.pool, self.scaling)
+        return of_tensors(self.pool, self.scaling)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
