@@ -1,11 +1,13 @@
 """Sfumato trains models on data that stays with many clients, and prints only privacy guarantees that are true.
 
-The public names, listed by hand and loaded when first used: `import sfumato` loads no torch.
+The public names are loaded when first used: `import sfumato` loads no torch.
 """
 
 from __future__ import annotations
 
+import ast
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sfumato.version import __version__
@@ -77,52 +79,18 @@ if TYPE_CHECKING:
     from sfumato.run.folder import load as load
     from sfumato.simulation import simulate as simulate
 
-_HOMES = {
-    "account": "accountant",
-    "account.event": "Relation Unit",
-    "calibration": "calibrate",
-    "data.population": "Population PublicData Records",
-    "engine.plan": "Plan",
-    "errors": "SfumatoError UnsoundRound",
-    "guarantee": "Guarantee",
-    "key": "Key",
-    "ledger.ledger": "Ledger",
-    "local.dp_sgd": "DpSgd",
-    "local.penalty": "NormPenalty",
-    "local.per_client": "PerClient",
-    "local.sgd": "Sgd",
-    "local.sharpness": "SharpnessAware",
-    "objective": "Objective classification evaluate multi_label next_character regression",
-    "pieces.adaptive_clip": "AdaptiveClip",
-    "pieces.after_noise": "LaplacianSmoothing PostProcess",
-    "pieces.channel": "Plain SecureSum",
-    "pieces.clip": "Clip ClipPerLayer",
-    "pieces.law": "Gaussian",
-    "pieces.mask": "PreviousTopK PublicTopK RandomMask SharedMask TopK",
-    "pieces.mean": "Mean RealisedMean",
-    "pieces.noise": "AddNoise NoiseShare",
-    "pieces.optimizer": "Adam Averaged Momentum GradientDescent",
-    "pieces.personal": "HelperBlend",
-    "pieces.protocol": "Aggregate Channel ClientPiece FreshSampler LocalPiece Optimizer PersonalPiece Sampler ServerPiece StepRule",
-    "pieces.sampler": "Everyone FixedSize Poisson",
-    "pieces.weight": "WeightByExamples",
-    "round": "Round Unproven",
-    "run.folder": "load",
-    "simulation": "simulate",
-}
-_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
-_ELSEWHERE = {"load_data": ("data.load", "load")}
+# One list serves type checkers, which read the imports above, and `__getattr__`, which reads them from this file.
+_IMPORTS = [node for node in ast.walk(ast.parse(Path(__file__).read_text())) if isinstance(node, ast.ImportFrom)]
+_HOMES = {one.asname: (str(node.module), one.name) for node in _IMPORTS for one in node.names if one.asname}
 
-__all__ = ["__version__", "load_data", *sorted(_HOME)]  # noqa: PLE0604
+__all__ = ["__version__", "load_data", *sorted(_HOMES.keys() - {"load_data"})]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ELSEWHERE:
-        home, own = _ELSEWHERE[name]
-        return getattr(import_module(f"sfumato.{home}"), own)
-    if name in _HOME:
-        return getattr(import_module(f"sfumato.{_HOME[name]}"), name)
-    raise AttributeError(f"module 'sfumato' has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'sfumato' has no attribute {name!r}")
+    home, own = _HOMES[name]
+    return getattr(import_module(home), own)
 
 
 def __dir__() -> list[str]:

@@ -34,10 +34,9 @@ def with_noise(round: Round, noise_multiplier: float) -> Round:
     slot, place, _ = found
     if slot == "local":
         return replace(round, local=round.local.with_noise(noise_multiplier))
-    pieces: tuple[Any, ...] = round.client if slot == "client" else round.server
-    changed: dict[str, Any] = {
-        slot: (*pieces[:place], pieces[place].with_noise(noise_multiplier), *pieces[place + 1 :])
-    }
+    pieces: list[Any] = list(getattr(round, slot))
+    pieces[place] = pieces[place].with_noise(noise_multiplier)
+    changed: dict[str, Any] = {slot: tuple(pieces)}
     return replace(round, **changed)
 
 
@@ -53,8 +52,8 @@ def _noise(round: Round) -> tuple[str, int, tuple[float, float | None]] | None:
     """The piece that pays, by slot and place: local training where it hides records, else the first, clients before server."""
     if round.unit is Unit.RECORD and (noise := round.local.noise_and_norm()) is not None:
         return "local", 0, noise
-    for place, piece in enumerate((*round.client, *round.server)):
-        if (noise := piece.noise_and_norm()) is not None:
-            after = place - len(round.client)
-            return ("client", place, noise) if after < 0 else ("server", after, noise)
+    for slot, pieces in (("client", round.client), ("server", round.server)):
+        for place, piece in enumerate(pieces):
+            if (noise := piece.noise_and_norm()) is not None:
+                return slot, place, noise
     return None

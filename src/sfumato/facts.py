@@ -16,7 +16,7 @@ import sys
 import sysconfig
 import types
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ _UNTOLD = frozenset(
     ("__init__", "__repr__", "__eq__", "__hash__", "__lt__", "__le__", "__gt__", "__ge__", "__setattr__", "__delattr__")
 )
 _COUNTS = ("co_argcount", "co_posonlyargcount", "co_kwonlyargcount", "co_flags")
+_TOLD_APART = ("_parameters", "_buffers", "_modules")
 _NAMES = ("co_names", "co_varnames", "co_freevars", "co_cellvars")
 _BUILTIN = (
     types.BuiltinFunctionType,
@@ -112,13 +113,50 @@ class _Walk:
         for height, other in enumerate(self.above):
             if other is thing:
                 return {"again": height}
+        if isinstance(thing, type):
+            return {"class": self.kind(thing)}
         inside = _Walk(self.where, (*self.above, thing))
-        if not isinstance(thing, type) and callable(getattr(type(thing), "facts", None)):
+        if callable(getattr(type(thing), "facts", None)):
             return {"type": _name(type(thing)), "facts": inside.part(thing.facts(), ".facts()")}
-        for is_kind, describe in _KINDS:
-            if is_kind(thing):
-                return describe(inside, thing)
-        return inside.state(thing)
+        return inside.whole(thing)
+
+    def whole(self, thing: Any) -> Any:
+        """All of a thing, the last of those above."""
+        if isinstance(thing, Enum):
+            return {"type": self.kind(type(thing)), "name": thing.name}
+        if _is(thing, "torch", "Tensor"):
+            return self.tensor(thing)
+        if _is(thing, "torch.nn", "Module"):
+            return self.module(thing)
+        if _is(thing, "numpy", "ndarray") or _is(thing, "numpy", "generic"):
+            return self.array(thing)
+        if _is(thing, "numpy", "ufunc"):
+            return {"ufunc": thing.__name__}
+        if dataclasses.is_dataclass(thing):
+            values = {field.name: getattr(thing, field.name) for field in dataclasses.fields(thing)}
+            return {"type": self.kind(type(thing)), "fields": self.named(values)}
+        if isinstance(thing, Mapping):
+            pairs = [[self.part(key, "'s key"), self.part(value, f"[{key!r}]")] for key, value in thing.items()]
+            return {"type": self.kind(type(thing)), "pairs": pairs}
+        if isinstance(thing, tuple | list):
+            items = self.each(thing)
+            return items if type(thing) is list else {"type": self.kind(type(thing)), "items": items}
+        if isinstance(thing, set | frozenset):
+            return {"type": self.kind(type(thing)), "members": sorted(self.each(thing), key=json.dumps)}
+        if isinstance(thing, types.FunctionType):
+            return self.function(thing)
+        if isinstance(thing, types.MethodType):
+            return {"method": self.part(thing.__func__, ""), "of": self.part(thing.__self__, "'s owner")}
+        if isinstance(thing, _BUILTIN):
+            owner = getattr(thing, "__self__", getattr(thing, "__objclass__", None))
+            return {"builtin": thing.__qualname__, "of": self.part(owner, "'s owner")}
+        if isinstance(thing, types.ModuleType):
+            return {"import": thing.__name__}
+        if isinstance(thing, weakref.ref):
+            return self.part(thing(), "")
+        if isinstance(thing, functools._lru_cache_wrapper):
+            return self.part(thing.__wrapped__, "")
+        return self.state(thing)
 
     def kind(self, cls: type) -> Any:
         """A class by its name, and by its code if it is no library's."""
@@ -156,35 +194,17 @@ class _Walk:
 
     def code(self, code: types.CodeType) -> list[Any]:
         """What the code does; not in which file and line it stands."""
-        constants = [
-            self.code(one) if isinstance(one, types.CodeType) else self.part(one, "") for one in code.co_consts
-        ]
+        inner = [self.code(one) if isinstance(one, types.CodeType) else self.part(one, "") for one in code.co_consts]
         words = [self.part(getattr(code, name), "") for name in (*_COUNTS, *_NAMES)]
-        return [_short(code.co_code), _short(code.co_exceptiontable), *words, constants]
-
-    def builtin(self, thing: Any) -> Any:
-        owner = getattr(thing, "__self__", getattr(thing, "__objclass__", None))
-        return {"builtin": thing.__qualname__, "of": self.part(owner, "'s owner")}
-
-    def mapping(self, thing: Mapping[Any, Any]) -> Any:
-        pairs = [[self.part(key, "'s key"), self.part(value, f"[{key!r}]")] for key, value in thing.items()]
-        return {"type": self.kind(type(thing)), "pairs": pairs}
-
-    def fields(self, thing: Any) -> Any:
-        values = {field.name: getattr(thing, field.name) for field in dataclasses.fields(thing)}
-        return {"type": self.kind(type(thing)), "fields": self.named(values)}
+        return [_short(code.co_code), _short(code.co_exceptiontable), *words, inner]
 
     def tensor(self, thing: Any) -> Any:
         import torch
 
         plain = thing.detach().to_dense().cpu().resolve_conj().resolve_neg().contiguous()
         content = memoryview(plain.reshape(-1).view(torch.uint8).numpy()) if plain.numel() else b""
-        return {
-            "tensor": str(thing.dtype),
-            "shape": list(thing.shape),
-            "trains": thing.requires_grad,
-            "is": _short(content),
-        }
+        shape, trains = list(thing.shape), thing.requires_grad
+        return {"tensor": str(thing.dtype), "shape": shape, "trains": trains, "is": _short(content)}
 
     def array(self, thing: Any) -> Any:
         import numpy as np
@@ -196,15 +216,13 @@ class _Walk:
 
     def module(self, thing: Any) -> Any:
         """A torch module: its class, parameters and buffers, every attribute, and its children alike."""
-        own = {
-            name: value for name, value in vars(thing).items() if name not in ("_parameters", "_buffers", "_modules")
-        }
-        hooks = {
-            name: list(value.values()) for name, value in own.items() if "hooks" in name and isinstance(value, dict)
-        }
+        own = {name: value for name, value in vars(thing).items() if name not in _TOLD_APART}
+        for name, value in own.items():
+            if "hooks" in name and isinstance(value, dict):  # numbered by the process
+                own[name] = list(value.values())
         return {
             "module": self.kind(type(thing)),
-            "attributes": self.named({**own, **hooks}),  # hooks are numbered by the process
+            "attributes": self.named(own),
             "tensors": self.named({**thing._parameters, **thing._buffers}),
             "children": self.named(thing._modules),
         }
@@ -238,39 +256,3 @@ def _inside(cell: types.CellType) -> Any:
         return cell.cell_contents
     except ValueError:  # not set yet
         return "nothing yet"
-
-
-_KINDS: list[tuple[Callable[[Any], bool], Callable[[_Walk, Any], Any]]] = [
-    (
-        lambda thing: isinstance(thing, type),
-        lambda walk, thing: {"class": _Walk(walk.where, walk.above[:-1]).kind(thing)},
-    ),
-    (lambda thing: isinstance(thing, Enum), lambda walk, thing: {"type": walk.kind(type(thing)), "name": thing.name}),
-    (lambda thing: _is(thing, "torch", "Tensor"), _Walk.tensor),
-    (lambda thing: _is(thing, "torch.nn", "Module"), _Walk.module),
-    (lambda thing: _is(thing, "numpy", "ndarray") or _is(thing, "numpy", "generic"), _Walk.array),
-    (lambda thing: _is(thing, "numpy", "ufunc"), lambda walk, thing: {"ufunc": thing.__name__}),
-    (dataclasses.is_dataclass, _Walk.fields),
-    (lambda thing: isinstance(thing, Mapping), _Walk.mapping),
-    (lambda thing: type(thing) is list, _Walk.each),
-    (
-        lambda thing: isinstance(thing, tuple | list),
-        lambda walk, thing: {"type": walk.kind(type(thing)), "items": walk.each(thing)},
-    ),
-    (
-        lambda thing: isinstance(thing, set | frozenset),
-        lambda walk, thing: {"type": walk.kind(type(thing)), "members": sorted(walk.each(thing), key=json.dumps)},
-    ),
-    (lambda thing: isinstance(thing, types.FunctionType), _Walk.function),
-    (
-        lambda thing: isinstance(thing, types.MethodType),
-        lambda walk, thing: {"method": walk.part(thing.__func__, ""), "of": walk.part(thing.__self__, "'s owner")},
-    ),
-    (lambda thing: isinstance(thing, _BUILTIN), _Walk.builtin),
-    (lambda thing: isinstance(thing, types.ModuleType), lambda walk, thing: {"import": thing.__name__}),
-    (lambda thing: isinstance(thing, weakref.ref), lambda walk, thing: walk.part(thing(), "")),
-    (
-        lambda thing: isinstance(thing, functools._lru_cache_wrapper),
-        lambda walk, thing: walk.part(thing.__wrapped__, ""),
-    ),
-]

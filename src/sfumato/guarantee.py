@@ -28,13 +28,6 @@ class Guarantee:
     unproven: str = ""
     client: int | None = None  # whose it is, if it is one client's own
 
-    @property
-    def whose(self) -> str:
-        """Whom it speaks of."""
-        if self.client is None:
-            return f"each {self.unit}"
-        return f"client {self.client}" if self.unit is Unit.CLIENT else f"each record of client {self.client}"
-
     def __str__(self) -> str:
         return self.sentence + (f" Assuming: {'; '.join(self.assumptions)}." if self.assumptions else "")
 
@@ -47,10 +40,13 @@ class Guarantee:
         """What is proven, or why nothing is; without the assumptions."""
         if self.epsilon is None:
             return f"No proven guarantee against {self.view}: {self.unproven.rstrip('.')}."
+        whose = f"each {self.unit}"
+        if self.client is not None:
+            whose = f"{'client' if self.unit is Unit.CLIENT else 'each record of client'} {self.client}"
         change = self.relation.neighbours(self.unit)
         epsilon, delta = rounded_up(self.epsilon, 4), rounded_up(self.delta, 3)
         return (
-            f"({epsilon}, {delta})-differential privacy for {self.whose} against {self.view}: whether {change} changes the "
+            f"({epsilon}, {delta})-differential privacy for {whose} against {self.view}: whether {change} changes the "
             f"chance of anything that they see by at most a factor of e^{epsilon}, but for a chance of {delta} "
             f"({self.relation.words}; {self.mechanism}; accountant: {self.accountant})."
         )
@@ -88,12 +84,10 @@ def guarantee(
     """The guarantee for what happened."""
     check_delta(delta)
     why = "it sees the messages before any noise" if event is None else why_not_private(event)
-    if event is None or why is not None:
-        return Guarantee(None, delta, unit, relation, view, accountant_name, "", (), why or "")
-    chosen = Auto().choose(event) if accountant_name == "auto" else accountant(accountant_name)
-    epsilon = chosen.epsilon(event, delta)
-    if not math.isfinite(epsilon):
-        return Guarantee(
-            None, delta, unit, relation, view, accountant_name, "", (), "no finite epsilon holds at this delta"
-        )
-    return Guarantee(epsilon, delta, unit, relation, view, chosen.name, event.words(), assumptions)
+    if event is not None and why is None:
+        chosen = Auto().choose(event) if accountant_name == "auto" else accountant(accountant_name)
+        epsilon = chosen.epsilon(event, delta)
+        if math.isfinite(epsilon):
+            return Guarantee(epsilon, delta, unit, relation, view, chosen.name, event.words(), assumptions)
+        why = "no finite epsilon holds at this delta"
+    return Guarantee(None, delta, unit, relation, view, accountant_name, unproven=why or "")

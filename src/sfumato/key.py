@@ -10,6 +10,7 @@ This is the only module that draws random numbers; `torch.manual_seed` and `nump
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -81,7 +82,6 @@ class Key:
         return keystream(self._bytes, size, _PART)
 
     def stream(self, size: int) -> bytes:
-        """`size` bytes at once."""
         return b"".join(self.parts(size))
 
     def integers(self, count: int) -> np.ndarray:
@@ -103,8 +103,6 @@ class Key:
         between 2^53 places on the circle. Both are as fine as float64 has them: pairs that lie on a coarse set of rays would still
         lie there after rounding to float32, and whoever guesses what was released could see whether the guess fits.
         """
-        import math
-
         import torch
 
         count = math.prod(shape)
@@ -125,8 +123,6 @@ class Key:
 
     def laplace(self, *shape: int, stddev: float = 1.0) -> torch.Tensor:
         """Laplace float64 numbers: the logarithm of a uniform number of 63 bits, with a sign from the 64th."""
-        import math
-
         import torch
 
         words = torch.from_numpy(self.integers(math.prod(shape)).view(np.int64).copy())
@@ -137,7 +133,10 @@ class Key:
         """A torch generator for what hides nothing: initial weights, dropout masks."""
         import torch
 
-        return torch.Generator().manual_seed(int(self.integers(1)[0] >> np.uint64(1)))
+        return torch.Generator().manual_seed(self._seed())
+
+    def _seed(self) -> int:
+        return int(self.integers(1)[0] >> np.uint64(1))
 
     def dirichlet(self, concentrations: np.ndarray, count: int) -> np.ndarray:
         """`count` points of the simplex, one per row.
@@ -161,5 +160,5 @@ class Key:
         import torch
 
         with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(int(self.integers(1)[0] >> np.uint64(1)))
+            torch.default_generator.manual_seed(self._seed())
             yield

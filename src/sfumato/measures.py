@@ -46,10 +46,7 @@ def _check_classes(outputs: Tensor, y: Tensor) -> None:
         )
 
 
-def squared_error(
-    outputs: Float[Tensor, "records ..."],
-    y: Shaped[Tensor, "records ..."],
-) -> Float[Tensor, " records"]:
+def squared_error(outputs: Float[Tensor, "records ..."], y: Shaped[Tensor, "records ..."]) -> Float[Tensor, " records"]:
     """The squared error of each record; a lone last dimension of the outputs is dropped where the targets have none."""
     return _mean_of_record((_aligned(outputs, y) - y).square())
 

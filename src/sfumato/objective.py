@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -23,11 +23,7 @@ if TYPE_CHECKING:
     from sfumato.data.population import Records
 
 
-def _no_metrics(outputs: Tensor, y: Tensor) -> dict[str, Tensor]:
-    return {}
-
-
-def _no_summary(sums: Sums) -> dict[str, float]:
+def _nothing(*measured: object) -> dict[str, Any]:
     return {}
 
 
@@ -44,8 +40,8 @@ class Objective:
     """
 
     loss: Callable[[Tensor, Tensor], Tensor]
-    metrics: Callable[[Tensor, Tensor], dict[str, Tensor]] = _no_metrics
-    summary: Callable[[Sums], dict[str, float]] = _no_summary
+    metrics: Callable[[Tensor, Tensor], dict[str, Tensor]] = _nothing
+    summary: Callable[[Sums], dict[str, float]] = _nothing
     primary: str = "loss"
     name: str = "custom"
     task: str = ""
@@ -90,15 +86,9 @@ def multi_label(labels: int) -> Objective:
     """Labels that hold or not: mean binary cross entropy over labels; accuracy per label, exact match and F1."""
     if labels < 1:
         raise BadValue(f"multi_label(labels={labels}): there must be at least 1 label.")
-    return Objective(
-        measures.label_loss,
-        partial(measures.labels, labels=labels),
-        measures.labels_summary,
-        "accuracy",
-        f"multi_label({labels})",
-        "multi-label",
-        labels,
-    )
+    metrics = partial(measures.labels, labels=labels)
+    name = f"multi_label({labels})"
+    return Objective(measures.label_loss, metrics, measures.labels_summary, "accuracy", name, "multi-label", labels)
 
 
 def check_loss(objective: Objective, outputs: Tensor, y: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,7 +28,6 @@ class Layout:
 
     @staticmethod
     def of(module: nn.Module) -> Layout:
-        """The layout of a module's trainable parameters."""
         trainable = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         if not trainable:
             raise BadValue(
@@ -44,21 +42,16 @@ class Layout:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """How many coordinates each parameter takes."""
         return tuple(math.prod(shape) for shape in self.shapes)
 
     @cached_property
     def dimension(self) -> int:
-        """The length of a row."""
         return sum(self.sizes)
 
-    def flatten(self, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """One float32 row from tensors by name."""
-        return torch.cat([tensors[name].detach().reshape(-1).float() for name in self.names])
-
     def row(self, module: nn.Module) -> torch.Tensor:
-        """The module's trainable parameters as a row."""
-        return self.flatten(dict(module.named_parameters()))
+        """The module's trainable parameters, in float32."""
+        tensors = dict(module.named_parameters())
+        return torch.cat([tensors[name].detach().reshape(-1).float() for name in self.names])
 
     def split(self, rows: torch.Tensor) -> dict[str, torch.Tensor]:
         """Views by name; leading dimensions of `rows` are kept in front of each shape."""

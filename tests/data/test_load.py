@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from sfumato.data import Population, build_population, load
-from sfumato.data.held_out import hold_out
-from sfumato.data.load import NAMES, data_folder
+from sfumato.data.load import NAMES, data_folder, hold_out
+from sfumato.data.split import partition
 from sfumato.errors import BadValue, DataError
 from sfumato.key import Key
 
@@ -185,7 +185,7 @@ def test_a_population_has_the_records_of_its_pool() -> None:
     clients = [population.client(number) for number in range(200)]
     assert {client.train.count for client in clients} == {7} and {client.test for client in clients} == {None}
     x = torch.cat([client.train.x for client in clients])
-    rows = torch.cat([torch.from_numpy(part) for part in population.load.parts])  # type: ignore[attr-defined]
+    rows = torch.from_numpy(np.concatenate(partition("iid", digits.pool, 200, KEY, 7)))
     assert torch.equal(x, digits.train.x[rows])
     assert torch.equal(torch.cat([client.train.y for client in clients]), digits.train.y[rows])
 

@@ -94,8 +94,6 @@ def test_no_character_is_in_two_parts() -> None:
         train, validation, test = (taken[part][role] for part in PARTS)
         assert not (train & validation or train & test or validation & test)
         assert max(train) < min(test) and max(test) == roles.begins[role + 1] - 1
-    with pytest.raises(BadValue, match="train, validation, test"):
-        roles.starts("tests")
 
 
 def test_parts_have_their_fractions_and_short_roles_are_left_out() -> None:
@@ -107,7 +105,7 @@ def test_parts_have_their_fractions_and_short_roles_are_left_out() -> None:
 
 def test_the_public_parts_are_spread_over_all_roles(made_up: Dataset) -> None:
     roles = Roles.of(role_texts(play()))
-    everything, few = roles.public("test", at_most=None), roles.public("test", at_most=20)
+    everything, few = roles.public("test", at_most=10**9), roles.public("test", at_most=20)
     assert (few.name, few.records.count) == ("shakespeare/test", 20)
     assert everything.records.count == sum(map(len, roles.starts("test"))) == made_up.counts["test"]
     assert made_up.validation is not None and made_up.validation.records.count == made_up.counts["validation"]

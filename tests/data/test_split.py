@@ -143,13 +143,13 @@ def test_counts_that_do_not_fit_are_refused() -> None:
     for call, words in [
         (lambda: iid(records, 101, KEY), "101 clients of at least 1 need 101 records, the pool has 100"),
         (lambda: iid(records, 11, KEY, 10), "need 110 records"),
-        (lambda: iid(records, 0, KEY), "at least one"),
-        (lambda: iid(records, 5, KEY, 0), "at least one record"),
+        (lambda: partition("iid", records, 0, KEY), "at least one"),
+        (lambda: partition("iid", records, 5, KEY, 0), "at least one record"),
         (lambda: shards(records, 10, 3, KEY, 10), "Use a multiple of 3"),
         (lambda: shards(records, 60, 2, KEY), "do not fill 120 shards"),
-        (lambda: shards(records, 10, 0, KEY), "at least one shard"),
-        (lambda: dirichlet(records, 10, 0.0, KEY), "above 0"),
-        (lambda: dirichlet_classes(records, 10, -1.0, KEY), "above 0"),
+        (lambda: partition("shards:0", records, 10, KEY), "above 0"),
+        (lambda: partition("dirichlet:0", records, 10, KEY), "above 0"),
+        (lambda: partition("dirichlet-classes:-1", records, 10, KEY), "above 0"),
         (lambda: partition("dirichlet-classes:1", records, 10, KEY, 5), "sizes"),
     ]:
         with pytest.raises(BadValue, match=words):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -59,12 +59,25 @@ def last(simulation: Any) -> Any:
     return result
 
 
+def ready(round: Round, population: Population | None = None, module: nn.Module | None = None, **options: Any) -> Any:
+    settings: dict[str, Any] = {"rounds": 3, "seed": 0, "plan": Plan(), **options}
+    return simulate(round, population or made_up_population(UNEVEN), module or linear(), classification(3), **settings)
+
+
 def run(round: Round, population: Population | None = None, module: nn.Module | None = None, **options: Any) -> Any:
-    settings: dict[str, Any] = {"rounds": 3, "seed": 0, "plan": Plan()}
-    settings.update(options)
-    return last(
-        simulate(round, population or made_up_population(UNEVEN), module or linear(), classification(3), **settings)
-    )
+    return last(ready(round, population, module, **options))
+
+
+def killed_in_its_second_round(simulation: Any, folder: Path) -> torch.Tensor:
+    """As if killed after reserving round 2 and before storing it; gives what round 2 released."""
+    steps = iter(simulation)
+    next(steps)
+    checkpoint = Checkpoint.read(folder)
+    second: torch.Tensor = next(steps).params
+    assert checkpoint is not None
+    steps.close()
+    checkpoint.write(folder)
+    return second
 
 
 def norm_of_difference(a: torch.Tensor, b: torch.Tensor) -> float:
@@ -208,57 +221,16 @@ def test_two_runs_without_a_seed_differ() -> None:
 
 
 def test_a_round_killed_before_its_checkpoint_is_replayed_once(tmp_path: Path) -> None:
-    simulation = simulate(
-        dp_round(),
-        made_up_population(UNEVEN),
-        linear(),
-        classification(3),
-        rounds=3,
-        seed=0,
-        plan=Plan(),
-        folder=tmp_path,
-    )
-    steps = iter(simulation)
-    next(steps)
-    checkpoint = Checkpoint.read(tmp_path)
-    second = next(steps).params
-    assert checkpoint is not None
-    steps.close()  # type: ignore[attr-defined]
-    checkpoint.write(tmp_path)  # as if killed after reserving round 2 and before storing it
-    again = simulate(
-        dp_round(),
-        made_up_population(UNEVEN),
-        linear(),
-        classification(3),
-        rounds=3,
-        seed=0,
-        folder=tmp_path,
-        resume=True,
-    )
+    second = killed_in_its_second_round(ready(dp_round(), folder=tmp_path), tmp_path)
+    again = ready(dp_round(), folder=tmp_path, resume=True, plan=None)
     assert torch.equal(next(iter(again)).params, second)
     assert len(again.ledger.entries()) == 2
 
 
 def test_other_data_after_a_crash_draw_new_noise_and_both_count(tmp_path: Path) -> None:
-    first = simulate(
-        dp_round(),
-        made_up_population(UNEVEN),
-        linear(),
-        classification(3),
-        rounds=3,
-        seed=0,
-        plan=Plan(),
-        folder=tmp_path,
-    )
-    steps = iter(first)
-    next(steps)
-    checkpoint = Checkpoint.read(tmp_path)
-    second = next(steps).params
-    assert checkpoint is not None
-    steps.close()  # type: ignore[attr-defined]
-    checkpoint.write(tmp_path)
-    others = made_up_population(UNEVEN, seed=9)
-    again = simulate(dp_round(), others, linear(), classification(3), rounds=3, seed=0, folder=tmp_path, resume=True)
+    first = ready(dp_round(), folder=tmp_path)
+    second = killed_in_its_second_round(first, tmp_path)
+    again = ready(dp_round(), made_up_population(UNEVEN, seed=9), folder=tmp_path, resume=True, plan=None)
     params = next(iter(again)).params
     assert not torch.equal(params, second)
     assert len(again.ledger.entries()) == 3
@@ -269,16 +241,8 @@ def test_other_data_after_a_crash_draw_new_noise_and_both_count(tmp_path: Path) 
 def test_unknown_data_never_replay_the_same_noise(tmp_path: Path) -> None:
     listed = made_up_population(UNEVEN)
     unknown = replace(listed, fingerprint=None)
-    steps = iter(
-        simulate(dp_round(), unknown, linear(), classification(3), rounds=3, seed=0, plan=Plan(), folder=tmp_path)
-    )
-    next(steps)
-    checkpoint = Checkpoint.read(tmp_path)
-    second = next(steps).params
-    assert checkpoint is not None
-    steps.close()  # type: ignore[attr-defined]
-    checkpoint.write(tmp_path)
-    again = simulate(dp_round(), unknown, linear(), classification(3), rounds=3, seed=0, folder=tmp_path, resume=True)
+    second = killed_in_its_second_round(ready(dp_round(), unknown, folder=tmp_path), tmp_path)
+    again = ready(dp_round(), unknown, folder=tmp_path, resume=True, plan=None)
     assert not torch.equal(next(iter(again)).params, second)
     assert len(again.ledger.entries()) == 3
 
@@ -300,15 +264,7 @@ def test_an_existing_run_is_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_an_empty_cohort_still_releases_noise_and_counts() -> None:
-    simulation = simulate(
-        dp_round(sample=Poisson(1e-6)),
-        made_up_population(UNEVEN),
-        linear(),
-        classification(3),
-        rounds=2,
-        seed=0,
-        plan=Plan(),
-    )
+    simulation = ready(dp_round(sample=Poisson(1e-6)), rounds=2)
     start = simulation.start.params
     assert not torch.equal(last(simulation).params, start)
     assert len(simulation.ledger.entries()) == 2
@@ -360,9 +316,7 @@ def test_a_loader_that_raises_is_named() -> None:
 
 def test_what_failed_was_still_reserved(tmp_path: Path) -> None:
     bad = Population.from_list([(torch.ones(3, 6), torch.full((3,), 17))], name="bad")
-    simulation = simulate(
-        dp_round(sample=Everyone()), bad, linear(), classification(3), rounds=2, seed=0, plan=Plan(), folder=tmp_path
-    )
+    simulation = ready(dp_round(sample=Everyone()), bad, rounds=2, folder=tmp_path)
     with pytest.raises(DataError):
         last(simulation)
     assert len(simulation.ledger.entries()) == 1
@@ -370,16 +324,7 @@ def test_what_failed_was_still_reserved(tmp_path: Path) -> None:
 
 
 def test_a_budget_is_a_hard_stop_before_the_round() -> None:
-    simulation = simulate(
-        dp_round(),
-        made_up_population(UNEVEN),
-        linear(),
-        classification(3),
-        rounds=50,
-        seed=0,
-        plan=Plan(),
-        budget=(4.0, 1e-2),
-    )
+    simulation = ready(dp_round(), rounds=50, budget=(4.0, 1e-2))
     with pytest.raises(BudgetExceeded, match="would bring epsilon to"):
         last(simulation)
     spent = simulation.guarantee(1e-2).epsilon
@@ -510,22 +455,14 @@ def test_a_model_with_its_own_random_numbers_is_refused() -> None:
 
 def test_no_key_is_drawn_from_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[str] = []
-    stream = Key.stream
+    parts = Key.parts
 
-    def spy(self: Key, size: int) -> bytes:
+    def spy(self: Key, size: int) -> Iterator[memoryview]:
         drawn.append(self.path)
-        return stream(self, size)
+        return parts(self, size)
 
-    simulation = simulate(
-        dp_round(),
-        made_up_population(UNEVEN),
-        mlp_with_everything(),
-        classification(3),
-        rounds=3,
-        seed=0,
-        plan=Plan("stacked", 3),
-    )
-    monkeypatch.setattr(Key, "stream", spy)
+    simulation = ready(dp_round(), module=mlp_with_everything(), plan=Plan("stacked", 3))
+    monkeypatch.setattr(Key, "parts", spy)
     last(simulation)
     assert len(drawn) > 10
     assert len(drawn) == len(set(drawn))
@@ -630,9 +567,7 @@ def test_the_global_generator_is_left_alone() -> None:
 
 def test_post_processing_is_part_of_the_release() -> None:
     zeroed = dp_round(server=(AddNoise(Gaussian(1.0)), PostProcess(torch.zeros_like)))
-    simulation = simulate(
-        zeroed, made_up_population(UNEVEN), linear(), classification(3), rounds=2, seed=0, plan=Plan()
-    )
+    simulation = ready(zeroed, rounds=2)
     assert torch.equal(last(simulation).params, simulation.start.params)
 
 

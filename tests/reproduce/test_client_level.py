@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from sfumato import Key, Records, classification, evaluate
-from sfumato.data.held_out import hold_out
-from sfumato.data.load import load
+from sfumato.data.load import hold_out, load
 from sfumato.errors import BadValue
 from sfumato.reproduce import TABLES, make
 from sfumato.reproduce.clips import clip_statistics

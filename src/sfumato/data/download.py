@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO
 
 from sfumato.errors import DataError
 
@@ -67,36 +67,34 @@ def _fetched(url: str, md5: str, folder: Path) -> Iterator[Path]:
 
 def _unpack(archive: Path, ending: str, folder: Path) -> None:
     """Write the wanted members by their last name only: an archive cannot reach outside the folder."""
+    part = archive.with_name("member")
+    for name, stream in _members(archive, ending):
+        with part.open("wb") as out:
+            shutil.copyfileobj(stream, out)
+        part.replace(folder / PurePosixPath(name).name)
+
+
+def _members(archive: Path, ending: str) -> Iterator[tuple[str, IO[bytes]]]:
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as zipped:
-            for member in zipped.namelist():
-                if member.endswith(ending):
-                    with zipped.open(member) as inside:
-                        _place(inside, folder / PurePosixPath(member).name, archive)
+            yield from ((name, zipped.open(name)) for name in zipped.namelist() if name.endswith(ending))
         return
     with tarfile.open(archive) as tar:
         for info in tar:
-            stream = tar.extractfile(info) if info.isfile() and info.name.endswith(ending) else None
-            if stream is not None:
-                _place(stream, folder / PurePosixPath(info.name).name, archive)
-
-
-def _place(stream: Any, target: Path, beside: Path) -> None:
-    part = beside.with_name("member")
-    with part.open("wb") as out:
-        shutil.copyfileobj(stream, out)
-    part.replace(target)
+            if info.name.endswith(ending) and (stream := tar.extractfile(info) if info.isfile() else None):
+                yield info.name, stream
 
 
 def _files(base: str, folder: str, checksums: dict[str, str]) -> Source:
     return Source(folder, tuple((f"{base}{name}", md5) for name, md5 in checksums.items()), tuple(checksums))
 
 
+_EMNIST = ("train-images-idx3", "train-labels-idx1", "test-images-idx3", "test-labels-idx1")
 _SVHN = {
     "train_32x32.mat": "e26dedcc434d2e4c54c9b2d4a06d8373",
     "test_32x32.mat": "eb5a983be6a315427106f1b164d9cef3",
-    "extra_32x32.mat": "a93ce644f1a588dc4d68dda5feec44a7",
 }
+_SVHN_EXTRA = {"extra_32x32.mat": "a93ce644f1a588dc4d68dda5feec44a7"}
 # Checksums as torchvision publishes them (datasets/mnist.py, svhn.py). For CIFAR it has those of the pickled versions only,
 # which are not read here; the ones below are on the authors' page beside the binary versions. Nobody publishes one for the
 # Shakespeare text: it is that of the copy which the numbers in shakespeare.py are about.
@@ -125,11 +123,7 @@ SOURCES = {
         f"emnist-{split}": Source(
             "emnist",
             (("https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip", "58c8d27c78d21e728a6bc7b3cc06412e"),),
-            tuple(
-                f"emnist-{split}-{part}-{kind}-ubyte.gz"
-                for part in ("train", "test")
-                for kind in ("images-idx3", "labels-idx1")
-            ),
+            tuple(f"emnist-{split}-{of}-ubyte.gz" for of in _EMNIST),
             members="-ubyte.gz",
         )
         for split in ("letters", "balanced", "byclass", "bymerge", "digits", "mnist")
@@ -146,12 +140,8 @@ SOURCES = {
         ("train.bin", "test.bin"),
         members=".bin",
     ),
-    "svhn": _files(
-        "http://ufldl.stanford.edu/housenumbers/",
-        "svhn",
-        {name: md5 for name, md5 in _SVHN.items() if "extra" not in name},
-    ),
-    "svhn-extra": _files("http://ufldl.stanford.edu/housenumbers/", "svhn", _SVHN),
+    "svhn": _files("http://ufldl.stanford.edu/housenumbers/", "svhn", _SVHN),
+    "svhn-extra": _files("http://ufldl.stanford.edu/housenumbers/", "svhn", {**_SVHN, **_SVHN_EXTRA}),
     "shakespeare": _files(
         "https://ocw.mit.edu/ans7870/6/6.006/s08/lecturenotes/files/",
         "shakespeare",

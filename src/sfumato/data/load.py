@@ -7,7 +7,8 @@ counts are recorded; what is not there is downloaded and checked.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,8 @@ import torch
 
 from sfumato.data.download import SOURCES, download
 from sfumato.data.fingerprint import of_tensors
-from sfumato.data.population import Client, Population, Records
-from sfumato.data.sets import EMNIST_CLASSES, Dataset, digits
+from sfumato.data.population import Client, Population, PublicData, Records
+from sfumato.data.sets import EMNIST_CLASSES, Dataset
 from sfumato.data.sets import READERS as PICTURES
 from sfumato.data.shakespeare import shakespeare
 from sfumato.data.split import partition
@@ -25,37 +26,30 @@ from sfumato.facts import digest
 from sfumato.key import Key
 
 READERS = {**PICTURES, "shakespeare": shakespeare}
-NAMES = ("digits", *READERS)
+NAMES = tuple(READERS)
 NATURAL = ("shakespeare",)  # those with clients of their own
 
 
-@dataclass(frozen=True)
-class _Slices:
-    dataset: Dataset
-    parts: tuple[np.ndarray, ...] = field(repr=False)
-    test_fraction: float
-    key: Key
-    in_order: bool = False  # records follow one another, and neighbours overlap
+def _client(
+    dataset: Dataset, parts: list[np.ndarray], test_fraction: float, key: Key, in_order: bool, number: int
+) -> Client:
+    rows = parts[number]
+    if test_fraction == 0:
+        return Client(_records(dataset, rows))
+    held_out = round(test_fraction * len(rows))
+    if in_order:  # the last to test on; those before that overlap with them are left out
+        train, test = np.split(rows, [len(rows) - held_out])
+        train = train[train < test[0] - dataset.overlap] if held_out else train
+    else:
+        order = key.child("test", client=number).permutations(1, len(rows))[0]
+        test, train = np.split(rows[order], [held_out])
+    return Client(_records(dataset, train), _records(dataset, test))
 
-    def __call__(self, number: int) -> Client:
-        rows = self.parts[number]
-        if self.test_fraction == 0:
-            return Client(self._records(rows))
-        held_out = round(self.test_fraction * len(rows))
-        if self.in_order:
-            return self._cut(rows, len(rows) - held_out)
-        rows = rows[self.key.child("test", client=number).permutations(1, len(rows))[0]]
-        return Client(self._records(rows[held_out:]), self._records(rows[:held_out]))
 
-    def _cut(self, rows: np.ndarray, at: int) -> Client:
-        """The last records to test on; those before that overlap with them are left out."""
-        before = rows[:at] if at == len(rows) else rows[:at][rows[:at] < rows[at] - self.dataset.overlap]
-        return Client(self._records(before), self._records(rows[at:]))
-
-    def _records(self, rows: np.ndarray) -> Records:
-        index = torch.from_numpy(rows)
-        x, y = (part.index_select(0, index) for part in self.dataset.pool)  # ten times as fast as pool.x[index]
-        return Records(self.dataset.scaling(x), y)
+def _records(dataset: Dataset, rows: np.ndarray) -> Records:
+    index = torch.from_numpy(rows)
+    x, y = (part.index_select(0, index) for part in dataset.pool)  # ten times as fast as pool.x[index]
+    return Records(dataset.scaling(x), y)
 
 
 def build_population(
@@ -76,12 +70,12 @@ def build_population(
     """
     if not 0 <= test_fraction < 1:
         raise BadValue(f"test_fraction={test_fraction} must be at least 0 and below 1, e.g. 0.2.")
-    parts = tuple(partition(split, dataset.pool, clients, key, records_per_client, dataset.own))
+    parts = partition(split, dataset.pool, clients, key, records_per_client, dataset.own)
     size = f"{clients}x{records_per_client}" if records_per_client else f"{clients}"
     fingerprint = of_tensors(map(torch.from_numpy, parts), dataset.fingerprint, test_fraction, key.digest)
-    slices = _Slices(dataset, parts, test_fraction, key, in_order=split == "natural")
+    client = partial(_client, dataset, parts, test_fraction, key, split == "natural")
     identity = _identity(dataset, clients, split, key, records_per_client)
-    return Population(f"{dataset.name}/{split}/{size}", clients, slices, fingerprint, identity)
+    return Population(f"{dataset.name}/{split}/{size}", clients, client, fingerprint, identity)
 
 
 def _identity(dataset: Dataset, clients: int, split: str, key: Key, records_per_client: int | None) -> str:
@@ -107,8 +101,6 @@ def load(name: str, folder: str | Path | None = None, allow_download: bool = Tru
                 f"emnist has several splits. Choose one: {', '.join(f'emnist-{s}' for s in EMNIST_CLASSES)}."
             )
         raise BadValue(f"unknown data set {name!r}. {nearest(name, NAMES)}")
-    if name == "digits":
-        return digits()
     root = data_folder(folder)
     try:
         return READERS[name](name, root)
@@ -120,6 +112,24 @@ def load(name: str, folder: str | Path | None = None, allow_download: bool = Tru
     except (OSError, DataError) as error:
         raise DataError(_wanted(name, root, f"the download failed: {error}")) from error
     return READERS[name](name, root)
+
+
+def hold_out(dataset: Dataset, records: int, key: Key) -> Dataset:
+    """The data set with so many records of its pool, at random, as public validation data: no client will hold them.
+
+    >>> parted = hold_out(load("digits"), 400, Key.from_seed(0))
+    >>> parted.pool.count, parted.validation.records.count
+    (1000, 400)
+    """
+    if dataset.own is not None or dataset.validation is not None:
+        raise BadValue(f"{dataset.name} has a validation part already, or clients of its own. Use it as it is.")
+    if not 0 < records < dataset.pool.count:
+        raise BadValue(f"hold_out(records={records}): the pool of {dataset.name} has {dataset.pool.count}.")
+    order = torch.from_numpy(key.child("held out").permutations(1, dataset.pool.count)[0])
+    kept, aside = (Records(dataset.pool.x[rows], dataset.pool.y[rows]) for rows in (order[records:], order[:records]))
+    public = PublicData(f"{dataset.name}/validation", Records(dataset.scaling(aside.x), aside.y))
+    counts = {**dataset.counts, "train": kept.count, "validation": records}
+    return replace(dataset, pool=kept, validation=public, counts=counts)
 
 
 def data_folder(folder: str | Path | None = None) -> Path:

@@ -6,6 +6,7 @@ import inspect
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -146,10 +147,8 @@ class Population:
         files = sorted(file for file in folder.iterdir() if file.suffix in READERS and not file.name.startswith("."))
         if not files:
             raise DataError(f"no client in {folder}. Put one .pt, .npz or .safetensors file per client there.")
-        identity = digest("files", [file.name for file in files])
-        return Population(
-            name or folder.resolve().name, len(files), _Folder(tuple(files)), of_files(files), identity, str(path)
-        )
+        name, identity = name or folder.resolve().name, digest("files", [file.name for file in files])
+        return Population(name, len(files), partial(_read, files), of_files(files), identity, str(path))
 
     @staticmethod
     def from_import(path: str, size: int | None = None, ids: Ids = None) -> Population:
@@ -193,9 +192,5 @@ def _takes_a_number(function: Callable[..., Any]) -> bool:
     return any(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
 
 
-@dataclass(frozen=True)
-class _Folder:
-    files: tuple[Path, ...]
-
-    def __call__(self, number: int) -> Client:
-        return read_client(self.files[number])
+def _read(files: list[Path], number: int) -> Client:
+    return read_client(files[number])

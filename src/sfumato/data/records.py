@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 
 from sfumato.errors import DataError, refused_by_system
 
@@ -20,7 +22,6 @@ class Records(NamedTuple):
 
     @property
     def count(self) -> int:  # type: ignore[override]
-        """How many records there are."""
         return int(self.x.shape[0])
 
 
@@ -38,8 +39,7 @@ def as_client(loaded: Any, what: str) -> Client:
     if isinstance(loaded, dict):
         loaded = _parts(loaded, what)
     if isinstance(loaded, tuple | list) and len(loaded) in (2, 4):
-        parts = [_records(loaded[start : start + 2], what) for start in range(0, len(loaded), 2)]
-        return Client(*parts)
+        return Client(*(_records(loaded[start : start + 2], what) for start in range(0, len(loaded), 2)))
     raise DataError(f"{what} is {kind(loaded)}. Give (x, y), or (x, y, x_test, y_test), one record per row.")
 
 
@@ -79,19 +79,9 @@ def kind(value: object) -> str:
     return f"a {type(value).__name__}"
 
 
-def _read_pt(path: Path) -> Any:
-    return torch.load(path, map_location="cpu", weights_only=True)
-
-
 def _read_npz(path: Path) -> Any:
     with np.load(path, allow_pickle=False) as archive:
         return dict(archive)
-
-
-def _read_safetensors(path: Path) -> Any:
-    from safetensors.torch import load_file
-
-    return load_file(path)
 
 
 def read_client(path: Path) -> Client:
@@ -108,4 +98,8 @@ def read_client(path: Path) -> Client:
     return as_client(loaded, str(path))
 
 
-READERS: dict[str, Callable[[Path], Any]] = {".pt": _read_pt, ".npz": _read_npz, ".safetensors": _read_safetensors}
+READERS: dict[str, Callable[[Path], Any]] = {
+    ".pt": partial(torch.load, map_location="cpu", weights_only=True),
+    ".npz": _read_npz,
+    ".safetensors": load_file,
+}

@@ -5,7 +5,7 @@ Pixels stay bytes until they are needed, and are scaled by constants that everyb
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +29,6 @@ class Scaling:
     stddev: tuple[float, ...]
 
     def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Pixels [..., channels, height, width], scaled."""
         factor, shift = self._constants
         return pixels.to(torch.float32).mul_(factor).sub_(shift)
 
@@ -73,7 +72,6 @@ class Dataset:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """The shape of one record."""
         return tuple(self.scaling(self.pool.x[:1]).shape[1:])
 
 
@@ -90,7 +88,7 @@ def _dataset(name: str, train: Records, test: Records, classes: int, scaling: Sc
     return Dataset(name, train, public, classes, "classification", {"train": train.count, "test": test.count}, scaling)
 
 
-def digits() -> Dataset:
+def _digits(name: str, root: Path) -> Dataset:
     """scikit-learn's 1,797 digits of 8x8 pixels from 0 to 16, parted once and for all by a public key."""
     from sklearn.datasets import load_digits
 
@@ -98,28 +96,27 @@ def digits() -> Dataset:
     order = Key.from_seed(0).child("digits").permutations(1, len(found.target))[0]
     x = torch.from_numpy(found.images.astype(np.uint8)[order]).unsqueeze(1)
     y = torch.from_numpy(found.target.astype(np.int64)[order])
-    return _dataset(
-        "digits", Records(x[:1400], y[:1400]), Records(x[1400:], y[1400:]), 10, Scaling(16.0, (0.3053,), (0.3760,))
-    )
+    return _dataset(name, Records(x[:1400], y[:1400]), Records(x[1400:], y[1400:]), 10, _SCALINGS[name])
 
 
-def _idx_set(folders: tuple[Path, ...], prefix: str, turned: bool) -> Records:
+def _find(folders: Iterable[Path], *names: str) -> list[Path]:
+    """These files of the first folder that has them all, each as it is or compressed."""
     for folder in folders:
-        images, labels = (_either(folder / f"{prefix}-{kind}-ubyte") for kind in ("images-idx3", "labels-idx1"))
-        if images and labels:
-            x, y = read_idx(images), read_idx(labels)
-            if x.ndim != 3 or y.ndim != 1:
-                raise DataError(
-                    f"{images} and {labels} have shapes {x.shape} and {y.shape}, not images and labels. "
-                    "Fetch them again."
-                )
-            pixels = np.array(x.transpose(0, 2, 1) if turned else x)
-            return Records(torch.from_numpy(pixels).unsqueeze(1), torch.from_numpy(y.astype(np.int64)))
-    raise FileNotFoundError(prefix)
+        each = ([file for file in (folder / name, folder / f"{name}.gz") if file.is_file()] for name in names)
+        found = [files[0] for files in each if files]
+        if len(found) == len(names):
+            return found
+    raise FileNotFoundError(names[0])
 
 
-def _either(path: Path) -> Path | None:
-    return next((p for p in (path, path.with_name(path.name + ".gz")) if p.is_file()), None)
+def _idx_set(folders: Iterable[Path], prefix: str, turned: bool) -> Records:
+    images, labels = _find(folders, f"{prefix}-images-idx3-ubyte", f"{prefix}-labels-idx1-ubyte")
+    x, y = read_idx(images), read_idx(labels)
+    if x.ndim != 3 or y.ndim != 1:
+        raise DataError(
+            f"{images} and {labels} have shapes {x.shape} and {y.shape}, not images and labels. Fetch them again."
+        )
+    return _joined([((x.transpose(0, 2, 1) if turned else x)[:, None], y)])
 
 
 def _mnist(name: str, root: Path) -> Dataset:
@@ -129,7 +126,7 @@ def _mnist(name: str, root: Path) -> Dataset:
     named = own.parent.name if own.name == "raw" else own.name
     if ("fashion" in named.lower()) == fashion:  # both sets use the same file names
         folders.append(root)
-    train, test = (_idx_set(tuple(folders), prefix, turned=False) for prefix in ("train", "t10k"))
+    train, test = (_idx_set(folders, prefix, turned=False) for prefix in ("train", "t10k"))
     return _dataset(name, train, test, 10, _SCALINGS[name])
 
 
@@ -144,44 +141,33 @@ def _emnist(name: str, root: Path) -> Dataset:
 
 
 def _cifar10(name: str, root: Path) -> Dataset:
-    for folder in (root / "cifar-10-batches-bin", root):
-        batches, test = sorted(folder.glob("data_batch_*.bin")), folder / "test_batch.bin"
-        if batches and test.is_file():
-            return _dataset(name, _cifar_records(batches), _cifar_records([test]), 10, _SCALINGS[name])
-    raise FileNotFoundError(name)
+    test, first = _find((root / "cifar-10-batches-bin", root), "test_batch.bin", "data_batch_1.bin")
+    pool = _joined(map(read_cifar, sorted(first.parent.glob("data_batch_*.bin"))))
+    return _dataset(name, pool, _joined([read_cifar(test)]), 10, _SCALINGS[name])
 
 
 def _cifar100(name: str, root: Path) -> Dataset:
     """The 100 fine classes; the 20 coarse ones, which come first in each record, are not read."""
-    for folder in (root / "cifar-100-binary", root):
-        train, test = folder / "train.bin", folder / "test.bin"
-        if train.is_file() and test.is_file():
-            return _dataset(name, _cifar_records([train], 2), _cifar_records([test], 2), 100, _SCALINGS[name])
-    raise FileNotFoundError(name)
+    files = _find((root / "cifar-100-binary", root), "train.bin", "test.bin")
+    train, test = (_joined([read_cifar(file, 2)]) for file in files)
+    return _dataset(name, train, test, 100, _SCALINGS[name])
 
 
 def _svhn(name: str, root: Path) -> Dataset:
     """Street View House Numbers, cropped; `svhn-extra` adds the 531,131 easier images to the pool (1.9 GB of bytes)."""
-    pooled = ("train", "extra") if name == "svhn-extra" else ("train",)
-    for folder in (root / "svhn", root / "SVHN", root):
-        train, test = [folder / f"{part}_32x32.mat" for part in pooled], folder / "test_32x32.mat"
-        if test.is_file() and all(file.is_file() for file in train):
-            pool, public = _joined([read_svhn(file) for file in train]), _joined([read_svhn(test)])
-            return _dataset(name, pool, public, 10, _SCALINGS["svhn"])
-    raise FileNotFoundError(name)
+    parts = ("test", "train", "extra") if name == "svhn-extra" else ("test", "train")
+    test, *train = _find((root / "svhn", root / "SVHN", root), *(f"{part}_32x32.mat" for part in parts))
+    return _dataset(name, _joined(map(read_svhn, train)), _joined([read_svhn(test)]), 10, _SCALINGS["svhn"])
 
 
-def _cifar_records(files: list[Path], labels: int = 1) -> Records:
-    return _joined([read_cifar(file, labels) for file in files])
-
-
-def _joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> Records:
+def _joined(parts: Iterable[tuple[np.ndarray, np.ndarray]]) -> Records:
     x, y = (np.concatenate(part) for part in zip(*parts, strict=True))
     return Records(torch.from_numpy(x), torch.from_numpy(y.astype(np.int64)))
 
 
 # Means and standard deviations of the published training sets, as commonly quoted.
 _SCALINGS = {
+    "digits": Scaling(16.0, (0.3053,), (0.3760,)),
     "mnist": Scaling(255.0, (0.1307,), (0.3081,)),
     "fashion-mnist": Scaling(255.0, (0.2860,), (0.3530,)),
     "emnist": Scaling(255.0, (0.1736,), (0.3317,)),
@@ -191,6 +177,7 @@ _SCALINGS = {
 }
 EMNIST_CLASSES = {"letters": 26, "balanced": 47, "byclass": 62, "bymerge": 47, "digits": 10, "mnist": 10}
 READERS: dict[str, Callable[[str, Path], Dataset]] = {
+    "digits": _digits,
     "mnist": _mnist,
     "fashion-mnist": _mnist,
     **{f"emnist-{split}": _emnist for split in EMNIST_CLASSES},

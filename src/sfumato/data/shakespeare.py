@@ -32,7 +32,7 @@ import torch
 from sfumato.data.population import PublicData, Records
 from sfumato.data.sets import Dataset
 from sfumato.data.split import spread
-from sfumato.errors import BadValue, DataError
+from sfumato.errors import DataError
 
 FILE = "t8.shakespeare.txt"
 LENGTH = 80
@@ -61,7 +61,6 @@ class Windows:
     length: int
 
     def __call__(self, starts: torch.Tensor) -> torch.Tensor:
-        """The windows [..., length] that start there."""
         return self.text.unfold(0, self.length, 1)[starts].long()
 
 
@@ -83,13 +82,10 @@ class Roles:
 
     @property
     def windows(self) -> Windows:
-        """How the start of a window becomes its characters."""
         return Windows(self.text, LENGTH)
 
     def starts(self, part: str) -> list[np.ndarray]:
         """Where the windows of a part start, for each role."""
-        if part not in PARTS:
-            raise BadValue(f"part={part!r}: there is no such part. Known: {', '.join(PARTS)}.")
         first, last = PARTS[part]
         gap = LENGTH if first else 0
         counts = np.diff(self.begins) - LENGTH
@@ -103,18 +99,11 @@ class Roles:
         starts = torch.from_numpy(np.concatenate(self.starts(part)))
         return Records(starts, self.text[starts + LENGTH].long())
 
-    def public(self, part: str, at_most: int | None = PUBLIC_WINDOWS) -> PublicData:
+    def public(self, part: str, at_most: int = PUBLIC_WINDOWS) -> PublicData:
         """Windows of a part, evenly spaced over all roles: enough to measure on, few enough for every round."""
         stored = self.records(part)
-        if at_most is not None:
-            chosen = torch.from_numpy(spread(stored.count, at_most))
-            stored = Records(stored.x[chosen], stored.y[chosen])
-        return PublicData(f"shakespeare/{part}", Records(self.windows(stored.x), stored.y))
-
-
-def read_roles(path: Path) -> Roles:
-    """The roles of the file."""
-    return Roles.of(role_texts(path.read_bytes().decode("latin-1")))
+        chosen = torch.from_numpy(spread(stored.count, at_most))
+        return PublicData(f"shakespeare/{part}", Records(self.windows(stored.x[chosen]), stored.y[chosen]))
 
 
 def shakespeare(name: str, root: Path) -> Dataset:
@@ -122,26 +111,16 @@ def shakespeare(name: str, root: Path) -> Dataset:
     path = next((p for p in (root / "shakespeare" / FILE, root / FILE) if p.is_file()), None)
     if path is None:
         raise FileNotFoundError(FILE)
-    roles = read_roles(path)
+    roles = Roles.of(role_texts(path.read_bytes().decode("latin-1")))
     if not roles.names:
         raise DataError(f"{path} holds no play with roles of {LEAST_WINDOWS} windows or more. Fetch it again.")
     own = np.cumsum([0, *(len(starts) for starts in roles.starts("train"))])
     pool, test, validation = roles.records("train"), roles.public("test"), roles.public("validation")
     counts = {"train": pool.count, "validation": validation.records.count, "test": test.records.count}
     counts["clients"] = len(roles.names)
-    return Dataset(
-        name,
-        pool,
-        test,
-        len(CHARACTERS),
-        "next-character",
-        counts,
-        roles.windows,
-        own,
-        LENGTH,
-        validation=validation,
-        people=roles.names,
-    )
+    kind = "next-character"
+    windows, names = roles.windows, roles.names
+    return Dataset(name, pool, test, len(CHARACTERS), kind, counts, windows, own, LENGTH, validation, names)
 
 
 def role_texts(text: str) -> dict[str, str]:
@@ -169,14 +148,13 @@ def _speeches(lines: list[str], flush_left: bool) -> dict[str, list[str]]:
     role = ""
     for line in lines:
         if line.startswith(indent) and (speech := _SPEECH.match(line, len(indent))):
-            role = " ".join(speech[1].upper().split())
-            if flush_left and role.startswith("ACT "):
-                role = ""
-            else:
-                said[role].append(speech[2])
+            role, words = " ".join(speech[1].upper().split()), speech[2]
         elif role and line.startswith(further):
-            if flush_left and line.startswith("<"):  # a note of the publisher
-                role = ""
-            else:
-                said[role].append(line[len(further) :])
+            words = line[len(further) :]
+        else:
+            continue
+        if flush_left and (role.startswith("ACT ") or line.startswith("<")):  # acts, and notes of the publisher
+            role = ""
+        else:
+            said[role].append(words)
     return dict(said)

@@ -24,7 +24,13 @@ if TYPE_CHECKING:
     from sfumato.data.population import Records
     from sfumato.key import Key
 
-SPLITS = ("iid", "shards", "dirichlet", "dirichlet-classes", "natural")
+SPLITS = {
+    "iid": "",
+    "shards": "4",
+    "dirichlet": "0.5",
+    "dirichlet-classes": "0.5",
+    "natural": "",
+}  # examples of numbers
 
 
 def iid(records: Records, clients: int, key: Key, records_per_client: int | None = None) -> list[np.ndarray]:
@@ -39,10 +45,7 @@ def shards(
 
     What does not fill a shard is left out, at random. A client sees few labels: about as many as it has shards.
     """
-    labels = _labels(records)
     count = clients * shards_per_client
-    if shards_per_client < 1:
-        raise BadValue(f"shards:{shards_per_client}: a client needs at least one shard.")
     if records_per_client is not None and records_per_client % shards_per_client:
         raise BadValue(
             f"{records_per_client} records per client do not make {shards_per_client} equal shards. "
@@ -53,7 +56,7 @@ def shards(
     if size == 0:
         raise BadValue(f"{records.count} records do not fill {count} shards. Use fewer clients or fewer shards each.")
     order = order[: size * count]
-    order = order[np.argsort(labels[order], kind="stable")].reshape(count, size)
+    order = order[np.argsort(_labels(records)[order], kind="stable")].reshape(count, size)
     deal = key.child("deal").permutations(1, count)[0].reshape(clients, shards_per_client)
     return list(order[deal].reshape(clients, -1))
 
@@ -67,15 +70,10 @@ def dirichlet(
     Dirichlet there; Hsu et al. state the sum over classes instead. Classes are used up as clients draw from them; a
     client that wants one that is gone draws anew.
     """
-    labels = _labels(records)
+    shuffled = _by_class(records, key)
     size = _used(records.count, clients, records_per_client) // clients
-    classes, counts = np.unique(labels, return_counts=True)
-    _check_concentration("dirichlet", concentration)
-    mixtures = key.child("mixture").dirichlet(concentration * counts * len(counts) / counts.sum(), clients)
-    shuffled = [
-        rows[key.child("class", number=i).permutations(1, len(rows))[0]] for i, rows in enumerate(_by(labels, classes))
-    ]
-    left = counts.copy()
+    left = np.array([len(rows) for rows in shuffled])
+    mixtures = key.child("mixture").dirichlet(concentration * left * len(left) / left.sum(), clients)
     parts = []
     for client, mixture in enumerate(mixtures):
         taken = _take(mixture, left, size, key.child("client", number=client))
@@ -89,18 +87,13 @@ def dirichlet_classes(records: Records, clients: int, concentration: float, key:
 
     Sizes differ widely when the concentration is small, and a client may end up with no record at all.
     """
-    labels = _labels(records)
-    _check_clients(clients)
-    _check_concentration("dirichlet-classes", concentration)
-    classes = np.unique(labels)
-    shares = key.child("shares").dirichlet(np.full(clients, float(concentration)), len(classes))
-    pieces: list[list[np.ndarray]] = [[] for _ in range(clients)]
-    for number, (rows, share) in enumerate(zip(_by(labels, classes), shares, strict=True)):
-        rows = rows[key.child("class", number=number).permutations(1, len(rows))[0]]
-        cuts = np.rint(np.cumsum(share)[:-1] * len(rows)).astype(np.int64)
-        for client, piece in enumerate(np.split(rows, cuts)):
-            pieces[client].append(piece)
-    return [np.concatenate(piece) for piece in pieces]
+    shuffled = _by_class(records, key)
+    shares = key.child("shares").dirichlet(np.full(clients, float(concentration)), len(shuffled))
+    pieces = [
+        np.split(rows, np.rint(np.cumsum(share)[:-1] * len(rows)).astype(np.int64))
+        for rows, share in zip(shuffled, shares, strict=True)
+    ]
+    return [np.concatenate(piece) for piece in zip(*pieces, strict=True)]
 
 
 def natural(own: np.ndarray, clients: int, key: Key, records_per_client: int | None = None) -> list[np.ndarray]:
@@ -108,12 +101,9 @@ def natural(own: np.ndarray, clients: int, key: Key, records_per_client: int | N
 
     `records_per_client` is a cap: of a client with more, records at even distances are used, in their order.
     """
-    _check_clients(clients)
     there = len(own) - 1
     if clients > there:
         raise BadValue(f"clients={clients}, but the data has {there} of its own. Declare at most what is there.")
-    if records_per_client is not None and records_per_client < 1:
-        raise BadValue(f"records_per_client={records_per_client}: give each client at least one record.")
     chosen = key.child("natural").permutations(1, there)[0][:clients]
     counts = np.diff(own)
     return [own[i] + spread(int(counts[i]), records_per_client or int(counts[i])) for i in chosen]
@@ -137,18 +127,18 @@ def parse(text: str) -> tuple[str, float | None]:
     name, colon, number = text.partition(":")
     if name not in SPLITS:
         raise BadValue(f"unknown split {text!r}. {nearest(name, SPLITS)}")
-    if name in ("iid", "natural"):
+    if not SPLITS[name]:
         if colon:
             raise BadValue(f"split {text!r}: {name} takes no number. Write {name}.")
         return name, None
-    example = "shards:4" if name == "shards" else f"{name}:0.5"
+    example = f"Write {name}:{SPLITS[name]}, for example."
     try:
         value = float(number)
     except ValueError:
-        raise BadValue(f"split {text!r}: {name} needs a number. Write {example}, for example.") from None
+        raise BadValue(f"split {text!r}: {name} needs a number. {example}") from None
     if not 0 < value < float("inf") or (name == "shards" and value != int(value)):
         kind = "a whole number above 0" if name == "shards" else "a finite number above 0"
-        raise BadValue(f"split {text!r}: {number} is not {kind}. Write {example}, for example.")
+        raise BadValue(f"split {text!r}: {number} is not {kind}. {example}")
     return name, value
 
 
@@ -162,6 +152,10 @@ def partition(
 ) -> list[np.ndarray]:
     """The split that a text names, see the table on top; `own` is where the rows of each natural client begin."""
     name, value = parse(text)
+    if clients < 1:
+        raise BadValue(f"clients={clients}: there must be at least one.")
+    if records_per_client is not None and records_per_client < 1:
+        raise BadValue(f"records_per_client={records_per_client}: give each client at least one record.")
     if name == "natural":
         if own is None:
             raise BadValue("split 'natural': these data have no clients of their own. Use iid, for example.")
@@ -188,9 +182,6 @@ def _chosen(count: int, clients: int, key: Key, records_per_client: int | None) 
 
 def _used(count: int, clients: int, records_per_client: int | None) -> int:
     """How many records are used; there must be one for each client, or as many as are asked for."""
-    _check_clients(clients)
-    if records_per_client is not None and records_per_client < 1:
-        raise BadValue(f"records_per_client={records_per_client}: give each client at least one record.")
     needed = clients * (records_per_client or 1)
     if needed > count:
         raise BadValue(
@@ -225,15 +216,8 @@ def _labels(records: Records) -> np.ndarray:
     return labels
 
 
-def _by(labels: np.ndarray, classes: np.ndarray) -> list[np.ndarray]:
-    return [np.flatnonzero(labels == label) for label in classes]
-
-
-def _check_clients(clients: int) -> None:
-    if clients < 1:
-        raise BadValue(f"clients={clients}: there must be at least one.")
-
-
-def _check_concentration(name: str, value: float) -> None:
-    if not 0 < value < float("inf"):
-        raise BadValue(f"{name}:{value}: the concentration must be a finite number above 0. Small is uneven, e.g. 0.5.")
+def _by_class(records: Records, key: Key) -> list[np.ndarray]:
+    """The rows of each class, in random order."""
+    labels = _labels(records)
+    rows = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    return [some[key.child("class", number=i).permutations(1, len(some))[0]] for i, some in enumerate(rows)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -22,27 +23,17 @@ def with_test_parts(population: Population, public: PublicData, size: int, key: 
         raise BadValue(f"size={size}: a test part has at least one record, e.g. 200.")
     if public.records.y.ndim != 1 or public.records.y.is_floating_point():
         raise DataError(f"test parts by label need one class per record; {public.name!r} has other targets.")
-    return replace(population, load=_OwnTests(population, public.records, size, key))
+    return replace(population, load=partial(_with_its_test_part, population, public.records, size, key))
 
 
-@dataclass(frozen=True)
-class _OwnTests:
-    population: Population = field(repr=False)
-    public: Records = field(repr=False)
-    size: int
-    key: Key
-
-    def __call__(self, number: int) -> Client:
-        train = self.population.client(number).train
-        rows = torch.from_numpy(self._rows(train.y.numpy(), self.key.child("client", number=number)))
-        return Client(train, Records(self.public.x[rows], self.public.y[rows]))
-
-    def _rows(self, seen: np.ndarray, key: Key) -> np.ndarray:
-        if len(seen) == 0:
-            return np.empty(0, np.int64)
-        wanted = seen[(key.child("labels").integers(self.size) % np.uint64(len(seen))).astype(np.int64)]
-        rows = []
+def _with_its_test_part(population: Population, public: Records, size: int, key: Key, number: int) -> Client:
+    train, key = population.client(number).train, key.child("client", number=number)
+    seen = train.y.numpy()
+    rows = [np.empty(0, np.int64)]
+    if len(seen):
+        wanted = seen[(key.child("labels").integers(size) % np.uint64(len(seen))).astype(np.int64)]
         for label, count in zip(*np.unique(wanted, return_counts=True), strict=True):
-            there = np.flatnonzero(self.public.y.numpy() == label)
+            there = np.flatnonzero(public.y.numpy() == label)
             rows.append(there[key.child("records", label=int(label)).permutations(1, len(there))[0][:count]])
-        return np.concatenate(rows)
+    chosen = torch.from_numpy(np.concatenate(rows))
+    return Client(train, Records(public.x[chosen], public.y[chosen]))

@@ -35,16 +35,11 @@ class Checkpoint:
     kept: dict[str, torch.Tensor] = field(default_factory=dict)  # what pieces keep, by place
 
     def write(self, folder: Path) -> None:
-        """Replace the folder's checkpoint by this one."""
-        facts: dict[str, Any] = {
-            "round": self.round,
-            "attempt": self.attempt,
-            "description": self.description,
-            "plan": asdict(self.plan),
-        }
-        named = {f"state.{name}": value for name, value in self.state.items()}
-        named.update({f"kept.{name}": value for name, value in self.kept.items()})
-        tensors = {"params": self.params.cpu(), **{name: value.cpu().contiguous() for name, value in named.items()}}
+        facts: dict[str, Any] = {"round": self.round, "attempt": self.attempt, "description": self.description}
+        facts["plan"] = asdict(self.plan)
+        tensors = {"params": self.params.cpu()}
+        for word, held in (("state.", self.state), ("kept.", self.kept)):
+            tensors |= {word + name: value.cpu().contiguous() for name, value in held.items()}
         if self.memory:
             facts["clients"] = list(self.memory)
             tensors["memory"] = torch.stack(list(self.memory.values())).cpu()
@@ -52,7 +47,6 @@ class Checkpoint:
 
     @staticmethod
     def read(folder: Path) -> Checkpoint | None:
-        """The folder's checkpoint, if there is one."""
         path = folder / _CHECKPOINT
         if not path.exists():
             return None
@@ -66,11 +60,9 @@ class Checkpoint:
             {name.removeprefix(word): value for name, value in tensors.items() if name.startswith(word)}
             for word in ("state.", "kept.")
         )
-        plan = Plan(**facts["plan"])
-        memory = dict(zip(facts.get("clients", []), tensors.get("memory", ()), strict=True))
-        return Checkpoint(
-            facts["round"], facts["attempt"], facts["description"], plan, tensors["params"], state, memory, kept
-        )
+        memory = dict(zip(facts.pop("clients", []), tensors.get("memory", ()), strict=True))
+        facts["plan"] = Plan(**facts["plan"])
+        return Checkpoint(**facts, params=tensors["params"], state=state, memory=memory, kept=kept)
 
 
 def make_folder(folder: Path) -> None:
@@ -91,11 +83,7 @@ def write_atomically(path: Path, content: bytes | str, mode: int = 0o644) -> Non
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -60,7 +60,6 @@ class Start:
         return Start(self.params, self.opening, self.clients, own)
 
     def rows(self, ids: Sequence[int]) -> torch.Tensor:
-        """Where each client begins."""
         if not self.memory:
             return self.params.expand(len(ids), -1)
         return torch.stack([self.memory.get(client, self.params) for client in ids])
@@ -74,14 +73,15 @@ class Block:
     stays: Memory
 
 
-class _Copies(threading.local):
-    """Each worker's own copy of a module, for as long as somebody holds the module."""
-
-    def __init__(self) -> None:
-        self.of: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
+_COPIES = threading.local()
 
 
-_COPIES = _Copies()
+def _own_copy(module: nn.Module) -> nn.Module:
+    """This worker's own copy of a module, for as long as somebody holds the module."""
+    copies: WeakKeyDictionary[nn.Module, nn.Module] = vars(_COPIES).setdefault("of", WeakKeyDictionary())
+    if module not in copies:
+        copies[module] = copy.deepcopy(module)
+    return copies[module]
 
 
 @dataclass(frozen=True)
@@ -110,26 +110,15 @@ class Clients:
         own = {client: start.params + row for client, row in zip(ids, rows, strict=True)} if keeps else {}
         return Block(Total(total, weight, norms), own)
 
-    def train_on(self, data: PublicData, params: torch.Tensor, opening: Opening) -> torch.Tensor:
+    def train_on(self, params: torch.Tensor, opening: Opening, data: PublicData) -> torch.Tensor:
         """The row that local training gives on public data."""
         start = Start(params, opening, opening.key)
         return self._train(self._task(start, [-1], [data.records], [opening.key.child("public")]), [-1])[0]
 
     def _task(self, start: Start, ids: list[int], clients: list[Records], keys: list[Key]) -> Task:
-        module = self.job.module
-        if module not in _COPIES.of:
-            _COPIES.of[module] = copy.deepcopy(module)
-        return Task(
-            self.plan.forward(_COPIES.of[module]),
-            self.job.slots.layout,
-            self.job.objective.loss,
-            start.params,
-            start.rows(ids),
-            clients,
-            keys,
-            start.opening.number,
-            ids,
-        )
+        forward, layout = self.plan.forward(_own_copy(self.job.module)), self.job.slots.layout
+        loss, starts, number = self.job.objective.loss, start.rows(ids), start.opening.number
+        return Task(forward, layout, loss, start.params, starts, clients, keys, number, ids)
 
     def _load(self, client: int) -> Records:
         records = self.population.client(client).train

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager, nullcontext
+from functools import partial
 
 import torch
 
-from sfumato.data.population import Population, PublicData
+from sfumato.data.population import Population
 from sfumato.engine.clients import Block, Clients, Job, Memory, Start, Total
 from sfumato.engine.executor import in_order, threads
 from sfumato.engine.plan import Plan
@@ -21,9 +22,8 @@ _WAITING = 2**25  # bytes of messages that wait to be added together
 
 def _add(total: torch.Tensor, messages: list[torch.Tensor]) -> None:
     """Add messages in their order, part by part, and forget them: the sum does not depend on how many come at once."""
-    for sum_of, *some in zip(
-        torch.split(total, _PART), *(torch.split(message, _PART) for message in messages), strict=True
-    ):
+    each = (torch.split(message, _PART) for message in messages)
+    for sum_of, *some in zip(torch.split(total, _PART), *each, strict=True):
         for part in some:
             sum_of += part
     messages.clear()
@@ -36,12 +36,7 @@ class Cohort:
     """
 
     def __init__(
-        self,
-        job: Job,
-        population: Population,
-        plan: Plan,
-        diagnostics: bool = False,
-        executor: Executor | None = None,
+        self, job: Job, population: Population, plan: Plan, diagnostics: bool = False, executor: Executor | None = None
     ) -> None:
         self.clients = Clients(job, population, plan, diagnostics)
         self._threads = torch.get_num_threads()
@@ -66,10 +61,7 @@ class Cohort:
 
     def open(self, params: torch.Tensor, number: int, key: Key, kept: Kept | None = None) -> Opening:
         """Begin a round: let the pieces prepare what all clients share. `key` is that of the round's opening."""
-
-        def train(data: PublicData) -> torch.Tensor:
-            return self.clients.train_on(data, params, Opening(number, key))
-
+        train = partial(self.clients.train_on, params, Opening(number, key))
         return self.clients.job.slots.open(number, key, kept, train)
 
     def total(

@@ -23,7 +23,6 @@ class Keys:
 
     @staticmethod
     def of(run: Key) -> Keys:
-        """The three roots of a run."""
         return Keys(run.child("shared"), run.child("server"), run.child("clients"))
 
     def opening(self, round: int) -> Key:
@@ -39,14 +38,12 @@ class Keys:
         return self.server.child("piece", nth=nth)
 
     def optimizer(self, round: int) -> Key:
-        """The optimizer's: the server's."""
         return self.server.child("optimizer", round=round)
 
     def client(self, client: int, round: int) -> Key:
-        """A client's own in a round: batches, dropout, its noise. A client could be handed the key above it."""
         return client_key(self.clients, client, round)
 
 
 def client_key(clients: Key, client: int, round: int) -> Key:
-    """A client's own key in a round, from the root of all clients' keys."""
+    """A client's own key in a round: batches, dropout, its noise. A client could be handed the key above it."""
     return clients.child("client", id=client).child("round", number=round)

@@ -12,7 +12,6 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ import torch
 from torch import nn
 
 from sfumato.data.population import Records
+from sfumato.engine.executor import threads
 from sfumato.errors import BadValue
 from sfumato.gradients import OneByOne, Stacked
 from sfumato.key import Key
@@ -58,7 +58,6 @@ class Plan:
         return max(1, -(-cohort // max(1, waves * self.workers)))
 
     def forward(self, module: nn.Module) -> Stacked | OneByOne:
-        """The forward pass of this plan."""
         return OneByOne(module) if self.path == "loop" else Stacked(module, vmapped=self.path == "vmapped")
 
 
@@ -66,20 +65,17 @@ def choose(
     round: Round, module: nn.Module, layout: Layout, objective: Objective, example: Records, population: int
 ) -> Plan:
     """The fastest plan for the expected cohort, from a few steps on made-up records; no private data is looked at."""
-    cores = torch.get_num_threads()
-    if example.x.device.type != "cpu":
-        cores = 1
+    # Threads inside a block, or a block for each worker; a small one may stay in its core's cache.
+    workers = sorted({1, torch.get_num_threads() if example.x.device.type == "cpu" else 1})
     trial = _Trial(round.local, module, layout, objective, example)
-    candidates = [Plan()] + ([Plan(workers=cores)] if cores > 1 else [])
+    candidates = [Plan(workers=many) for many in workers]
+    block = min(_MOST_CLIENTS, _BLOCK_BYTES // (4 * layout.dimension))
     alone = round.local.one_by_one  # it trains one client after another, whatever the block
-    if not alone and not any(isinstance(part, _LOOP_ONLY) for part in module.modules()):
-        block = max(1, min(_MOST_CLIENTS, _BLOCK_BYTES // (4 * layout.dimension)))
-        if block > 1:
-            works = next((path for path in ("stacked", "vmapped") if trial.agrees(Plan(path, block))), None)
-            if works is not None:
-                # Threads inside a block, or a block for each worker; a small one may stay in its core's cache.
-                sizes = {block, *(few for few in _SMALL_BLOCKS if few < block)}
-                candidates += [Plan(works, size, workers) for size in sorted(sizes) for workers in sorted({1, cores})]
+    if block > 1 and not alone and not any(isinstance(part, _LOOP_ONLY) for part in module.modules()):
+        sizes = [*(few for few in _SMALL_BLOCKS if few < block), block]
+        works = (path for path in ("stacked", "vmapped") if trial.agrees(Plan(path, block)))
+        if (path := next(works, None)) is not None:
+            candidates += [Plan(path, size, many) for size in sizes for many in workers]
     cohort = max(1, math.ceil(round.sample.expected(population)))
     return min(candidates, key=lambda plan: trial.seconds(plan, cohort)) if len(candidates) > 1 else candidates[0]
 
@@ -111,8 +107,8 @@ class _Trial:
         keys = [Key.from_seed(client) for client in clients]
         chosen = [self.clients[client] for client in clients]
         if uneven:  # so that some batches are padded
-            sizes = [records.count - client for client, records in zip(clients, chosen, strict=True)]
-            chosen = [Records(records.x[:size], records.y[:size]) for records, size in zip(chosen, sizes, strict=True)]
+            cuts = [records.count - client for client, records in zip(clients, chosen, strict=True)]
+            chosen = [Records(x[:cut], y[:cut]) for (x, y), cut in zip(chosen, cuts, strict=True)]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             starts = self.params.expand(len(keys), -1)
@@ -136,13 +132,13 @@ class _Trial:
         if plan.workers == 1:
             return _least_seconds(lambda: self.rows(plan, clients, self.module)) * blocks
         copies = [copy.deepcopy(self.module) for _ in range(at_once)]
-        threads = torch.get_num_threads()
+        cores = torch.get_num_threads()
         try:
-            with ThreadPoolExecutor(at_once, initializer=lambda: torch.set_num_threads(1)) as pool:
+            with threads(at_once) as pool:
                 run = lambda: list(pool.map(lambda own: self.rows(plan, clients, own), copies))  # noqa: E731
                 return _least_seconds(run) * -(-blocks // at_once)
         finally:
-            torch.set_num_threads(threads)
+            torch.set_num_threads(cores)
 
 
 def _least_seconds(run: Callable[[], object]) -> float:

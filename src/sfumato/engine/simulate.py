@@ -52,21 +52,20 @@ def simulate(
     force_ledger: bool = False,
     executor: Executor | None = None,
 ) -> Simulation:
-    """Check everything, then give back the run: `for progress in simulate(...)`.
+    """Check everything, then give back the run. `sfumato.simulate` says what the arguments mean, and writes what was found.
 
-    The randomness comes from a fresh secret of the system, kept in `folder` if there is one; `seed` replaces it, for
-    simulations only. `budget` is (epsilon, delta): the run stops before the round that would pass it. `shared_ledger` adds
-    the run to those before it on the same clients; it takes seeded and non-private runs only if forced, and a run that goes on
-    finds it by itself. `executor` computes the clients' blocks in place of threads of this process: any of
-    `concurrent.futures`, or one like them.
+    `description` is whatever else makes a run another one. A run that goes on finds its `shared_ledger` by itself.
     """
     population = require_population(population, "simulate")
-    _check_numbers(rounds, budget)
-    check_device(device)
+    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
+        raise BadValue(f"rounds={rounds}: at least one round, as a whole number.")
+    if budget is not None:
+        check_delta(budget[1])
+    _check_device(device)
     job, derivation = _job(round, population, module, objective, device)
     described = digest(description, *_what_runs(job, population), device, __version__, seed is not None)
-    path = None if folder is None else _own_folder(Path(folder), resume)
-    found = None if path is None else _stored(path, described)
+    path = None if folder is None else Path(folder)
+    found = None if path is None else _stored(path, described, resume)
     root = Key.from_seed(seed).child("root") if seed is not None else root_key(path, lambda: os.urandom(32))
     ledger = Ledger(None if path is None else path / "ledger.sqlite", population.name, population.identity)
     _check_whole(ledger, found)
@@ -85,13 +84,6 @@ def simulate(
     )
 
 
-def _check_numbers(rounds: int, budget: tuple[float, float] | None) -> None:
-    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
-        raise BadValue(f"rounds={rounds}: at least one round, as a whole number.")
-    if budget is not None:
-        check_delta(budget[1])
-
-
 def _job(
     round: Round, population: Population, module: nn.Module, objective: Objective, device: str
 ) -> tuple[Job, Derivation]:
@@ -101,7 +93,8 @@ def _job(
     module = copy.deepcopy(module).to(device)
     example = _example(population, device)
     check_module(module, made_up(example, 4, 1).x)
-    _check_loss(module, objective, example)
+    with torch.no_grad():
+        check_loss(objective, copy.deepcopy(module).eval()(example.x), example.y)
     round.local.check(module, objective.loss, made_up(example, 4, 0))
     derivation = round.derive(population=population.size, dimension=round.local.message_length(layout))
     job = Job(Slots(round, derivation.primary, layout), module.train(), objective, example)
@@ -115,16 +108,11 @@ def _what_runs(job: Job, population: Population) -> tuple[object, ...]:
     return job.slots.round, *people, job.slots.layout, job.module, job.objective.name, job.objective.loss
 
 
-def _own_folder(folder: Path, resume: bool) -> Path:
-    """The run's folder, which holds no other run."""
+def _stored(folder: Path, described: str, resume: bool) -> Checkpoint | None:
+    """Where the run was left, if it was. Its folder is made if it is not there, and holds no other run."""
     make_folder(folder)
     if not resume and any((folder / name).exists() for name in FILES):
         raise BadValue(f"{folder} already holds a run. Give another folder, or resume=True to go on with it.")
-    return folder
-
-
-def _stored(folder: Path, described: str) -> Checkpoint | None:
-    """Where the run was left, if it is this run."""
     found = Checkpoint.read(folder)
     if found is not None and found.description != described:
         raise BadValue(
@@ -147,14 +135,12 @@ def _check_whole(ledger: Ledger, found: Checkpoint | None) -> None:
 
 
 def _first(job: Job, population: Population, described: str, plan: Plan | None) -> Checkpoint:
-    """The state before the first round."""
     slots, params = job.slots, job.slots.layout.row(job.module)
     plan = plan or choose(slots.round, job.module, slots.layout, job.objective, job.example, population.size)
     return Checkpoint(0, 0, described, plan, params, slots.round.optimizer.start(params), {}, slots.start())
 
 
-def check_device(device: str) -> None:
-    """Refuse a device that is not there."""
+def _check_device(device: str) -> None:
     if device != "cpu" and not re.fullmatch(r"cuda(:\d+)?", device):
         raise BadValue(f"device={device!r}: use cpu or cuda.")
     found = torch.cuda.device_count() if device != "cpu" else 0
@@ -170,9 +156,3 @@ def _example(population: Population, device: str) -> Records:
             x = torch.zeros((2, *records.x.shape[1:]), dtype=records.x.dtype, device=device)
             return Records(x, torch.zeros((2, *records.y.shape[1:]), dtype=records.y.dtype, device=device))
     raise DataError(f"none of the first clients of {population.name!r} has a record. Give clients with data.")
-
-
-def _check_loss(module: nn.Module, objective: Objective, example: Records) -> None:
-    with torch.no_grad():
-        outputs = copy.deepcopy(module).eval()(example.x)
-    check_loss(objective, outputs, example.y)

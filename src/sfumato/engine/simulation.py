@@ -37,8 +37,6 @@ from sfumato.ledger.spending import Spending
 from sfumato.pieces.context import StepContext
 from sfumato.round import Unproven
 
-WORLD = "everyone who sees the model"
-SERVER = "the server"
 _NOT_DURABLE = "the ledger is in memory: what was spent is forgotten when this process ends"
 _SEEDED = "simulation: holds for whoever does not know the seed"
 
@@ -65,14 +63,11 @@ class Progress:
     @property
     def module(self) -> nn.Module:
         """An ordinary module with the parameters of this round."""
-        return self._with(self.params)
+        return self.run.module(self.params).cpu()
 
     def personal_module(self, client: int) -> nn.Module:
         """A client's own model, which never leaves it; the global one if it keeps none."""
-        return self._with(self.memory.get(client, self.params))
-
-    def _with(self, row: torch.Tensor) -> nn.Module:
-        return self.run.module(row).cpu()
+        return self.run.module(self.memory.get(client, self.params)).cpu()
 
     def epsilon(self, delta: float) -> float | None:
         """What has been spent against everyone who sees the model; None where nothing is proven."""
@@ -107,7 +102,6 @@ class Simulation:
 
     @property
     def ledger(self) -> Ledger:
-        """The run's own ledger."""
         return self.spending.own
 
     def guarantee(
@@ -117,38 +111,32 @@ class Simulation:
 
         Without `client` it holds for all of them; with one, for that client alone, where clients have settings of their own.
         """
-        unit = unit or self.derivation.primary.unit
+        primary = self.derivation.primary
+        unit = unit or primary.unit
         if client is not None and not 0 <= client < self.population.size:
             raise BadValue(f"client={client}: the population has clients 0 to {self.population.size - 1}.")
-        proof = self.derivation.units.get(unit)
-        view = SERVER if server else WORLD
+        proof, spent = self.derivation.units.get(unit), self.ledger.spent(unit)
+        view = "the server" if server else "everyone who sees the model"
+        why = ""
         if (claim := self.unproven(delta)) is not None:
-            said = (
-                f"; {claim['paper']} claims epsilon {claim['claimed_epsilon']:.4g}" if claim["claimed_epsilon"] else ""
-            )
+            claimed = claim["claimed_epsilon"]
+            said = f"; {claim['paper']} claims epsilon {claimed:.4g}" if claimed else ""
             why = f"its privacy could not be proven{said}; what fails: {claim['step']}"
-            return Guarantee(None, delta, unit, self.derivation.primary.relation, view, "", "", (), why)
-        if proof is None:
+        elif proof is None:
             refusal = self.derivation.refused.get(unit)
-            why = refusal.reason if refusal else getattr(self.derivation.primary.world, "reason", "")
-            return Guarantee(None, delta, unit, self.derivation.primary.relation, view, "", "", (), why)
-        spent = self.ledger.spent(unit)
-        if spent is None and self.ledger.count:
+            why = refusal.reason if refusal else getattr(primary.world, "reason", "")
+        elif spent is None and self.ledger.count:
             why = f"the ledger holds rounds for which nothing is proven for one {unit}"
-            return Guarantee(None, delta, unit, proof.relation, view, "", "", (), why)
+        if why or proof is None:
+            return Guarantee(None, delta, unit, (proof or primary).relation, view, "", unproven=why)
         event: Event | None = Nothing() if spent is None else spent.server if server else spent.world
-        relation = proof.relation if spent is None else spent.relation
         seeded = self.spending.seeded or self.ledger.seeded
         same_clients = self.ledger.assumptions if self.ledger.inputs_changed else ()
         extra = (*same_clients, *((_SEEDED,) if seeded else ()), *(() if self.ledger.durable else (_NOT_DURABLE,)))
-        found = guarantee(
-            event if event is None or client is None else for_client(event, client),
-            delta,
-            unit=unit,
-            relation=relation,
-            view=view,
-            assumptions=(*proof.assumptions, *extra),
-        )
+        if event is not None and client is not None:
+            event = for_client(event, client)
+        relation, assumptions = (spent or proof).relation, (*proof.assumptions, *extra)
+        found = guarantee(event, delta, unit=unit, relation=relation, view=view, assumptions=assumptions)
         return found if client is None else replace(found, client=client)
 
     def unproven(self, delta: float) -> dict[str, Any] | None:

@@ -38,10 +38,6 @@ class Opening:
     kept: Kept = field(default_factory=dict)  # by the client pieces: functions of what was released
     prepared: dict[int, torch.Tensor] = field(default_factory=dict)
 
-    def shared(self, nth: int) -> Key:
-        """The key of a client piece, the same for all clients."""
-        return self.key.child("piece", nth=nth)
-
 
 @dataclass(frozen=True)
 class Slots:
@@ -53,11 +49,9 @@ class Slots:
 
     @property
     def length(self) -> int:
-        """How many coordinates local training gives for each client."""
         return self.round.local.message_length(self.layout)
 
     def _claims(self, wanted: str) -> list[Claim]:
-        """The claims that reached the pieces of a slot."""
         return [claim for (slot, _), claim in zip(pieces(self.round), self.proof.before, strict=True) if slot == wanted]
 
     def start(self) -> Kept:
@@ -67,7 +61,6 @@ class Slots:
         return {place: value for place, value in found.items() if value is not None}
 
     def width(self, opening: Opening) -> int:
-        """The length of a message."""
         nobody = torch.zeros(0, self.length)
         return int(self.messages(nobody, torch.zeros(0, dtype=torch.int64), (), opening).shape[1])
 
@@ -112,9 +105,9 @@ class Slots:
         return Opening(number, key, public, prepared)
 
     def _client_context(self, nth: int, opening: Opening) -> Context:
-        claim = self._claims("client")[nth]
+        claim, key = self._claims("client")[nth], opening.key.child("piece", nth=nth)
         state, prepared = opening.kept.get(_place("client", nth)), opening.prepared.get(nth)
-        return Context(opening.number, self.layout, claim, opening.shared(nth), prepared=prepared, state=state)
+        return Context(opening.number, self.layout, claim, key, prepared=prepared, state=state)
 
     def messages(self, rows: torch.Tensor, sizes: torch.Tensor, keys: Sequence[Key], opening: Opening) -> torch.Tensor:
         """What the clients send: the rows after the client slot, which may write over them. `keys` are the clients' own."""

@@ -69,16 +69,15 @@ def _initialise(module: nn.Module, key: Key) -> nn.Module:
     """PyTorch's own laws: uniform within one over the root of the inputs of a unit, or of the units of an LSTM; an
     embedding is standard normal, and norms start at 1 and 0.
     """
-    for name, layer in module.named_modules():
-        if isinstance(layer, nn.Linear | nn.Conv2d | nn.LSTM):
-            inputs = layer.hidden_size if isinstance(layer, nn.LSTM) else layer.weight[0].numel()
-            bound = 1.0 / math.sqrt(inputs)
-            for kind, parameter in layer.named_parameters():
-                uniform = torch.from_numpy(key.child(f"{name}.{kind}").uniform(parameter.numel()))
-                with torch.no_grad():
+    with torch.no_grad():
+        for name, layer in module.named_modules():
+            if isinstance(layer, nn.Linear | nn.Conv2d | nn.LSTM):
+                inputs = layer.hidden_size if isinstance(layer, nn.LSTM) else layer.weight[0].numel()
+                bound = 1.0 / math.sqrt(inputs)
+                for kind, parameter in layer.named_parameters():
+                    uniform = torch.from_numpy(key.child(f"{name}.{kind}").uniform(parameter.numel()))
                     parameter.copy_(((2.0 * uniform - 1.0) * bound).reshape(parameter.shape))
-        elif isinstance(layer, nn.Embedding):
-            with torch.no_grad():
+            elif isinstance(layer, nn.Embedding):
                 layer.weight.copy_(key.child(f"{name}.weight").normal(*layer.weight.shape))
     return module
 
@@ -96,33 +95,32 @@ def _mlp(shape: tuple[int, ...], outputs: int) -> nn.Module:
 
 def _cnn_mnist(shape: tuple[int, ...], outputs: int) -> nn.Module:
     channels = _channels("cnn-mnist", shape, least=10)
-    layers = (nn.Conv2d(channels, 16, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.MaxPool2d(2))
-    return _head(layers, shape, 128, outputs)
+    return _cnn((*_pooled(channels, 16, 3), *_pooled(16, 32, 3)), shape, 128, outputs)
 
 
 def _cnn_emnist(shape: tuple[int, ...], outputs: int) -> nn.Module:
     channels = _channels("cnn-emnist", shape, least=4)
-    first = (nn.Conv2d(channels, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2))
-    second = (nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2))
-    return _head((*first, *second), shape, 512, outputs)
+    return _cnn((*_pooled(channels, 32, 5, padding=2), *_pooled(32, 64, 5, padding=2)), shape, 512, outputs)
 
 
 def _cnn_cifar(shape: tuple[int, ...], outputs: int) -> nn.Module:
     channels = _channels("cnn-cifar", shape, least=18)
-    first = (nn.Conv2d(channels, 32, 3), nn.ReLU(), nn.MaxPool2d(2))
-    second = (nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2))
-    return _head((*first, *second, nn.Conv2d(64, 64, 3), nn.ReLU()), shape, 64, outputs)
+    last = (nn.Conv2d(64, 64, 3), nn.ReLU())
+    return _cnn((*_pooled(channels, 32, 3), *_pooled(32, 64, 3), *last), shape, 64, outputs)
 
 
 def _resnet_18(shape: tuple[int, ...], outputs: int) -> nn.Module:
     return resnet_18(_channels("resnet-18", shape, least=8), outputs)
 
 
-def _head(layers: tuple[nn.Module, ...], shape: tuple[int, ...], units: int, outputs: int) -> nn.Module:
-    features = nn.Sequential(*layers, nn.Flatten())
+def _pooled(inputs: int, outputs: int, kernel: int, padding: int = 0) -> tuple[nn.Module, ...]:
+    return nn.Conv2d(inputs, outputs, kernel, padding=padding), nn.ReLU(), nn.MaxPool2d(2)
+
+
+def _cnn(layers: tuple[nn.Module, ...], shape: tuple[int, ...], units: int, outputs: int) -> nn.Module:
     with torch.no_grad():
-        width = features(torch.zeros(1, *shape)).shape[1]
-    return nn.Sequential(*features, nn.Linear(width, units), nn.ReLU(), nn.Linear(units, outputs))
+        width = nn.Sequential(*layers)(torch.zeros(1, *shape)).numel()
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(width, units), nn.ReLU(), nn.Linear(units, outputs))
 
 
 def _channels(name: str, shape: tuple[int, ...], least: int) -> int:

@@ -25,7 +25,6 @@ class CharLstm(nn.Module):
         self.readout = nn.Linear(units, characters)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The next character's scores."""
         states, _ = self.recurrent(self.embedding(x))
         return torch.as_tensor(self.readout(states[:, -1]))
 

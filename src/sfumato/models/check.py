@@ -5,14 +5,15 @@ from __future__ import annotations
 import copy
 import pickle
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from sfumato.errors import BadValue, SfumatoError, UnsoundRound
+from sfumato.facts import facts
 from sfumato.gradients import KeyedMasks
 from sfumato.key import Key
 
@@ -32,12 +33,12 @@ def check_module(module: nn.Module, example: torch.Tensor) -> None:
     """
     if lazy := [name for name, p in module.named_parameters() if nn.parameter.is_lazy(p)]:
         raise BadValue(f"parameter {lazy[0]!r} has no shape yet. Call the model once on a batch before you give it.")
-    running = [(name, layer) for name, layer in module.named_modules() if _keeps_statistics(layer)]
-    if running:
-        listed = ", ".join(f"{name or 'the model'} ({type(layer).__name__})" for name, layer in running)
-        batchnorm = all(isinstance(layer, nn.modules.batchnorm._BatchNorm) for _, layer in running)
+    norms = [layer for layer in module.modules() if isinstance(layer, _NormBase) and layer.track_running_stats]
+    if norms:
+        batchnorm = all(isinstance(layer, _BatchNorm) for layer in norms)
         raise UnsoundRound(
-            f"statistics of the clients' records lie outside the row, and nothing clips or noises them: {listed}",
+            "statistics of the clients' records lie outside the row, and nothing clips or noises them: "
+            + _listed(module, norms),
             _BATCHNORM_FIX if batchnorm else f"{_BATCHNORM_FIX}; and {_OTHER_FIX}",
         )
     if changed := _changed_by_forward(module, example):
@@ -57,11 +58,11 @@ def replace_batchnorm(module: nn.Module) -> nn.Module:
     24
     """
     module = _copy(module)
-    if isinstance(module, nn.modules.batchnorm._BatchNorm):
+    if isinstance(module, _BatchNorm):
         return _group_norm(module)
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
-            if isinstance(child, nn.modules.batchnorm._BatchNorm):
+            if isinstance(child, _BatchNorm):
                 setattr(parent, name, _group_norm(child))
     return module
 
@@ -76,7 +77,7 @@ def _copy(module: nn.Module) -> nn.Module:
         ) from error
 
 
-def _group_norm(layer: nn.modules.batchnorm._BatchNorm) -> nn.GroupNorm:
+def _group_norm(layer: _BatchNorm) -> nn.GroupNorm:
     channels = layer.num_features
     flat = isinstance(layer, nn.BatchNorm1d)
     groups = 1 if flat else max(n for n in range(1, min(_GROUPS, channels) + 1) if channels % n == 0)
@@ -86,8 +87,9 @@ def _group_norm(layer: nn.modules.batchnorm._BatchNorm) -> nn.GroupNorm:
     return norm
 
 
-def _keeps_statistics(layer: nn.Module) -> bool:
-    return isinstance(layer, _NormBase) and layer.track_running_stats
+def _listed(module: nn.Module, layers: Sequence[nn.Module]) -> str:
+    places = ((name or "the model", layer) for name, layer in module.named_modules() if layer in layers)
+    return ", ".join(f"{place} ({type(layer).__name__})" for place, layer in places)
 
 
 def _changed_by_forward(module: nn.Module, example: torch.Tensor) -> list[str]:
@@ -97,8 +99,7 @@ def _changed_by_forward(module: nn.Module, example: torch.Tensor) -> list[str]:
             for parameter in copied.parameters():  # state that has settled moves again after a step
                 if parameter.requires_grad:
                     parameter.add_(torch.randn_like(parameter), alpha=0.01)
-            before = {name: tensor.detach().clone() for name, tensor in _state(copied)}
-            plain = dict(_plain_state(copied))
+            before = _state(copied)
             generator = _generator(example.device)
             with KeyedMasks(Key.from_seed(0).generator()):
                 copied(example)
@@ -112,25 +113,26 @@ def _changed_by_forward(module: nn.Module, example: torch.Tensor) -> list[str]:
             f"the model cannot take records of shape {tuple(example.shape[1:])}: {type(error).__name__}: {error}. "
             + ("Give a model for such records, or reshape the data." if single else "Call .float() on the model.")
         ) from error
-    after = dict(_state(copied))
-    written = [name for name, value in _plain_state(copied) if plain.get(name) != value]
-    return written + [
-        name for name in sorted(before.keys() | after.keys()) if not _same(before.get(name), after.get(name))
-    ]
+    after = _state(copied)
+    return [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
 
 
-def _plain_state(module: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Attributes that are no tensors, of layers and of users' own classes: a number that a forward pass counts up is state too."""
+def _state(module: nn.Module) -> dict[str, Any]:
+    """Whatever layers and users' own classes hold: a number that a forward pass counts up is state too."""
+    found = {}
     for name, layer in module.named_modules():
         own = [kind for kind in type(layer).__mro__ if not kind.__module__.startswith(("torch.", "builtins"))]
         held = {key: value for kind in reversed(own) for key, value in vars(kind).items() if not key.startswith("__")}
-        for key, value in {**held, **vars(layer)}.items():
-            if key not in _TORCHS_OWN and not isinstance(value, torch.Tensor):
-                yield f"{name}.{key}".lstrip("."), _snapshot(value)
+        for key, value in {**held, **vars(layer), **layer._parameters, **layer._buffers}.items():
+            if key not in _TORCHS_OWN:
+                found[f"{name}.{key}".lstrip(".")] = _snapshot(value)
+    return found
 
 
 def _snapshot(value: Any) -> Any:
     """What can be compared with a later snapshot; None for what cannot be looked into, such as a lambda."""
+    if isinstance(value, torch.Tensor):
+        return facts(value)
     if isinstance(value, dict):
         return [(repr(key), _snapshot(item)) for key, item in value.items()]
     if isinstance(value, list | tuple | deque):
@@ -147,29 +149,9 @@ def _generator(device: torch.device) -> torch.Tensor:
 
 def _uncontrolled(module: nn.Module) -> str:
     what = "the model draws random numbers that no key controls, so a round could not be replayed"
-    inside = [
-        f"{name or 'the model'} ({type(layer).__name__})"
-        for name, layer in module.named_modules()
-        if isinstance(layer, _OWN_DROPOUT) and layer.dropout > 0
-    ]
-    if inside:
+    if inside := [layer for layer in module.modules() if isinstance(layer, _OWN_DROPOUT) and layer.dropout > 0]:
         return (
-            f"{what}: dropout inside {', '.join(inside)}. Give it dropout=0, and put nn.Dropout before or after it; between "
+            f"{what}: dropout inside {_listed(module, inside)}. Give it dropout=0, and put nn.Dropout before or after it; between "
             "recurrent layers, use one module per layer with nn.Dropout between them."
         )
     return f"{what}. Use nn.Dropout, or nothing random, in the forward pass."
-
-
-def _state(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every tensor of a module: parameters, buffers and plain attributes."""
-    for name, layer in module.named_modules():
-        held = {**vars(layer), **layer._parameters, **layer._buffers}
-        yield from (
-            (f"{name}.{word}".lstrip("."), value) for word, value in held.items() if isinstance(value, torch.Tensor)
-        )
-
-
-def _same(before: torch.Tensor | None, after: torch.Tensor | None) -> bool:
-    if before is None or after is None or before.shape != after.shape:
-        return False
-    return bool(((before == after) | ((before != before) & (after != after))).all())

@@ -26,7 +26,6 @@ class ResidualBlock(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The sum of both ways."""
         inner = F.relu(self.first_norm(self.first(x)))
         return F.relu(self.second_norm(self.second(inner)) + self.shortcut(x))
 

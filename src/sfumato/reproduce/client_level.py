@@ -12,8 +12,7 @@ from sfumato import recipes
 from sfumato.account import accountant
 from sfumato.account.event import Event, Repeated, why_not_private
 from sfumato.calibration import calibrate, noise_and_clip
-from sfumato.data.held_out import hold_out
-from sfumato.data.load import build_population, load
+from sfumato.data.load import build_population, hold_out, load
 from sfumato.data.population import PublicData, Records
 from sfumato.data.sets import Dataset
 from sfumato.engine.plan import Plan
