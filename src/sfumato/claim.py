@@ -25,7 +25,6 @@ class Reach:
     l1: float = math.inf
 
     def times(self, factor: float) -> Reach:
-        """So many times as far."""
         return Reach(self.l2 * factor, self.l1 * factor)
 
 
@@ -222,7 +221,6 @@ class Step:
 
     @property
     def words(self) -> str:
-        """What it states, as it is shown."""
         return self.states if self.proven else f"not proven: {self.states}"
 
 

@@ -141,7 +141,6 @@ class Stacked:
     vmapped: bool = False
 
     def __call__(self, parameters: Parameters, batch: Batch) -> torch.Tensor:
-        """The outputs, client after client."""
         if self.vmapped:
             return self._vmapped(parameters, batch)
         try:
@@ -173,7 +172,6 @@ class OneByOne:
     module: nn.Module
 
     def __call__(self, parameters: Parameters, batch: Batch) -> torch.Tensor:
-        """The outputs for one client's records."""
         own = {name: value.view(value.shape[1:]) for name, value in parameters.items()}
         with _LoopMode(batch):
             return called(self.module, own, batch.x)

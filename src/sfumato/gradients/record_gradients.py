@@ -39,11 +39,9 @@ class Rows:
     kernel: tuple[int, ...] = ()
 
     def squares(self) -> Tensor:
-        """The sum of the squares."""
         return norms_from_above(self.gradients.reshape(len(self.gradients), -1)).square()
 
     def add_to(self, total: Tensor, factors: Tensor) -> None:
-        """One product of a matrix and a vector."""
         columns = self.gradients.reshape(len(factors), -1).T
         if self.kernel:
             total.add_(_channels_first(torch.mv(columns, factors), total.shape, self.kernel))
@@ -59,12 +57,10 @@ class Dyads:
     outputs: Tensor
 
     def squares(self) -> Tensor:
-        """A product of two norms."""
         lengths = _norms(self.inputs, 1)
         return torch.where(lengths < _HUGE, lengths * _norms(self.outputs, 1), math.inf).square()
 
     def add_to(self, total: Tensor, factors: Tensor) -> None:
-        """One matrix product over the records."""
         total.addmm_((self.outputs * factors[:, None]).T, self.inputs)
 
 
@@ -81,7 +77,6 @@ class Outer:
     kernel: tuple[int, ...] = ()
 
     def squares(self) -> Tensor:
-        """A product of two Gram matrices."""
         positions = self.inputs.shape[2]
         inputs, outputs = _gram(self.inputs), _gram(self.outputs)
         norms_squared = (inputs * outputs).sum((1, 2, 3)).clamp(min=0.0)
@@ -91,7 +86,6 @@ class Outer:
         return torch.where(longest < _HUGE, norms, math.inf).square()
 
     def add_to(self, total: Tensor, factors: Tensor) -> None:
-        """One matrix product over records and positions together."""
         scaled = self.outputs * factors[:, None, None, None]
         if scaled.shape[1] == 1 and not self.kernel:
             total.addmm_(scaled.flatten(0, 2).T, self.inputs.flatten(0, 2))
@@ -110,12 +104,10 @@ class Scattered:
     records: int
 
     def squares(self) -> Tensor:
-        """The sum of the squares."""
         squares = _norms(self.gradients, 1).square()
         return squares.new_zeros(self.records).index_add_(0, self.record, squares)
 
     def add_to(self, total: Tensor, factors: Tensor) -> None:
-        """Add each row where it belongs."""
         total.index_add_(0, self.word, self.gradients * factors[self.record, None])
 
 

@@ -69,33 +69,26 @@ class DpSgd(LocalPiece):
         return self.batch.expected(self.records)
 
     def noise_and_norm(self) -> tuple[float, float]:
-        """The noise multiplier, and the norm that it is a multiple of."""
         return self.noise_multiplier, self.clip
 
     def with_noise(self, noise_multiplier: float) -> DpSgd:
-        """The same with other noise."""
         return replace(self, noise_multiplier=noise_multiplier)
 
     def carry(self, claim: Claim) -> Claim:
-        """Records are paid for; clients are not."""
         return pay_in_local_steps(claim, self.law, self.clip, self.batch, self.records, self.steps)
 
     @property
     def law(self) -> Gaussian:
-        """The noise of a step."""
         return Gaussian(self.noise_multiplier)
 
     def check(self, module: nn.Module, loss: LossPerRecord, example: Records) -> None:
-        """Refuse a module or a loss in which records reach each other."""
         check_records_do_not_mix(module, loss, example.x, example.y)
 
     def trial(self) -> tuple[DpSgd, int]:
-        """The same training for two steps, and how many records that takes: for measuring."""
         records = 2 * self.batch.size if isinstance(self.batch, FixedSize) else self.records
         return replace(self, steps=2, records=records), records
 
     def train(self, task: Task) -> Rows:
-        """The rows, one client after another."""
         clipped = _clipped_sum(task, self.clip, self.micro_batch)
         return torch.stack([self._client(task.only(place), clipped) for place in range(len(task.clients))])
 

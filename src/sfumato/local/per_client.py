@@ -52,7 +52,6 @@ class PerClient(LocalPiece):
 
     @property
     def one_by_one(self) -> bool:
-        """Whether every piece trains one client after another."""
         return all(piece.one_by_one for piece in self.pieces)
 
     def carry(self, claim: Claim) -> Claim:
@@ -81,7 +80,6 @@ class PerClient(LocalPiece):
         return ByClient(events[0], tuple((who, event) for (who, _), event in zip(self.own, events[1:], strict=True)))
 
     def noise_and_norm(self) -> tuple[float, float | None] | None:
-        """Those of the default."""
         return self.default.noise_and_norm()
 
     def with_noise(self, noise_multiplier: float) -> PerClient:
@@ -105,16 +103,13 @@ class PerClient(LocalPiece):
         return lengths.pop()
 
     def check(self, module: nn.Module, loss: LossPerRecord, example: Records) -> None:
-        """What every piece refuses."""
         for piece in self.pieces:
             piece.check(module, loss, example)
 
     def trial(self) -> tuple[LocalPiece, int]:
-        """The default's, for measuring."""
         return self.default.trial()
 
     def train(self, task: Task) -> Rows:
-        """The rows, in the order given."""
         chosen = {client: piece for who, piece in self.own for client in who}
         if len(task.ids) != len(task.clients):
             raise BadValue(

@@ -37,15 +37,12 @@ class PlainSteps(LocalPiece):
             raise BadValue(f"{self}: steps is at least 1, lr_decay above 0 and at most 1, weight_decay not negative.")
 
     def carry(self, claim: Claim) -> Claim:
-        """Nothing is bounded."""
         return claim
 
     def trial(self) -> tuple[PlainSteps, int]:
-        """The same training for two steps, and how many records that takes: for measuring."""
         return replace(self, steps=2), 2 * self.batch.size if isinstance(self.batch, FixedSize) else 64
 
     def train(self, task: Task) -> Rows:
-        """The rows, one client after another."""
         return torch.stack([self._client(task.only(place)) for place in range(len(task.clients))])
 
     def _client(self, task: Task) -> Row:

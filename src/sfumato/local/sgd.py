@@ -61,11 +61,9 @@ class Sgd(LocalPiece):
             raise BadValue(f"Sgd(project={self.project}): the radius of the ball is positive.")
 
     def carry(self, claim: Claim) -> Claim:
-        """Nothing is bounded."""
         return claim
 
     def trial(self) -> tuple[Sgd, int]:
-        """The same training for a few steps, and how many records that takes: for measuring."""
         if self.epochs is None:
             return replace(self, steps=4), 4 * self.batch_size
         return replace(self, epochs=min(self.epochs, 3)), 2 * self.batch_size

@@ -37,11 +37,9 @@ class AdaptiveClip(ClientPiece):
             raise BadValue(f"{self}: rate and bit_weight are positive and finite.")
 
     def start(self) -> torch.Tensor:
-        """The first norm."""
         return torch.tensor(self.start_norm, dtype=torch.float64)
 
     def __call__(self, rows: Rows, context: Context) -> torch.Tensor:
-        """Rows in units of the norm, each with its bit."""
         norm = self._norm(context)
         within = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64) <= norm
         bits = torch.where(within, self.bit_weight, -self.bit_weight).to(rows)
@@ -62,7 +60,6 @@ class AdaptiveClip(ClientPiece):
         return float(context.state)
 
     def carry(self, claim: Claim) -> Claim:
-        """Bounded in units of the norm, with one coordinate more."""
         if claim.at_client(self).paid:
             raise UnsoundRound(
                 "AdaptiveClip comes after the noise, so its bit would leave without any.", "put it before the noise."

@@ -29,14 +29,12 @@ class PostProcess(ServerPiece):
     data: Any = None  # PublicData; anything else is refused with its reason
 
     def __call__(self, value: Row, context: Context) -> Row:
-        """The processed value."""
         result = self.function(value) if self.data is None else self.function(value, self.data)
         if result.shape != value.shape:
             raise BadValue(f"PostProcess returned shape {tuple(result.shape)}, but the row has {tuple(value.shape)}.")
         return result
 
     def carry(self, claim: Claim) -> Claim:
-        """Free after payment, on public data."""
         if self.data is not None and not isinstance(self.data, PublicData):
             raise UnsoundRound(
                 f"PostProcess reads {type(self.data).__name__}, which is not PublicData: looking at private data after the "
@@ -73,13 +71,11 @@ class LaplacianSmoothing(ServerPiece):
             raise BadValue(f"LaplacianSmoothing(strength={self.strength}): the strength is not negative, e.g. 1.0.")
 
     def __call__(self, value: Row, context: Context) -> Row:
-        """The smoothed row."""
         row = value.detach().cpu().double()
         parts = context.layout.layers(row, self) if self.per_layer else (row,)
         return torch.from_numpy(np.concatenate([smooth(part.numpy(), self.strength) for part in parts])).to(value)
 
     def carry(self, claim: Claim) -> Claim:
-        """No norm grows."""
         return claim.at_server(self)
 
 

@@ -53,11 +53,9 @@ class Clip(ClientPiece):
             )
 
     def __call__(self, rows: Rows, context: Context) -> Rows:
-        """The rows, each within the ball."""
         return clipped(rows, self.norm, out=rows if context.spare else None)
 
     def carry(self, claim: Claim) -> Claim:
-        """Every row is bounded from here on."""
         return claim.at_client(self).bounded(l2=self.norm)
 
 
@@ -77,7 +75,6 @@ class ClipPerLayer(ClientPiece):
             Clip(norm)
 
     def __call__(self, rows: Rows, context: Context) -> Rows:
-        """The rows, each layer within its ball."""
         parts = context.layout.layers(rows, self)
         if len(parts) != len(self.norms):
             raise BadValue(
@@ -86,5 +83,4 @@ class ClipPerLayer(ClientPiece):
         return torch.cat([clipped(part, norm) for part, norm in zip(parts, self.norms, strict=True)], dim=1)
 
     def carry(self, claim: Claim) -> Claim:
-        """The whole row is bounded."""
         return claim.at_client(self).bounded(l2=math.sqrt(sum(norm**2 for norm in self.norms)))

@@ -61,23 +61,18 @@ class Gaussian:
         _check("Gaussian", self.noise_multiplier)
 
     def stddev(self, claim: Claim) -> float:
-        """The standard deviation on each coordinate."""
         return self.noise_multiplier * claim.l2
 
     def distance(self, reach: Reach) -> float:
-        """In L2."""
         return reach.l2
 
     def event(self, stddev: float, reach: Reach) -> Event:
-        """The ratio of the standard deviation to the distance."""
         return GaussianEvent(stddev / reach.l2)
 
     def sample(self, shape: tuple[int, ...], stddev: float, key: Key) -> torch.Tensor:
-        """Float64 noise."""
         return key.normal(*shape, stddev=stddev)
 
     def with_noise(self, noise_multiplier: float) -> Gaussian:
-        """The same law with another multiple."""
         return Gaussian(noise_multiplier)
 
 
@@ -100,17 +95,13 @@ class Laplace:
         return math.sqrt(2.0) * self.noise_multiplier * claim.l1
 
     def distance(self, reach: Reach) -> float:
-        """In L1."""
         return reach.l1
 
     def event(self, stddev: float, reach: Reach) -> Event:
-        """The ratio of the scale to the distance."""
         return LaplaceEvent(stddev / math.sqrt(2.0) / reach.l1)
 
     def sample(self, shape: tuple[int, ...], stddev: float, key: Key) -> torch.Tensor:
-        """Float64 noise."""
         return key.laplace(*shape, stddev=stddev)
 
     def with_noise(self, noise_multiplier: float) -> Laplace:
-        """The same law with another multiple."""
         return Laplace(noise_multiplier)

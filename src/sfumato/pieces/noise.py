@@ -28,7 +28,6 @@ class AddNoise(ClientPiece, ServerPiece):
     law: Law
 
     def __call__(self, value: Value, context: Context) -> Value:
-        """The noisy value, in the value's own type."""
         stddev = self.law.stddev(context.claim)
         if not math.isfinite(stddev):
             raise UnsoundRound(
@@ -43,15 +42,12 @@ class AddNoise(ClientPiece, ServerPiece):
         return noisy.to(value.dtype)
 
     def noise_and_norm(self) -> tuple[float, None]:
-        """The law's noise multiplier; the norm is the claim's."""
         return self.law.noise_multiplier, None
 
     def with_noise(self, noise_multiplier: float) -> AddNoise:
-        """The same with other noise."""
         return replace(self, law=self.law.with_noise(noise_multiplier))
 
     def carry(self, claim: Claim) -> Claim:
-        """Pay the event."""
         if claim.paid and math.isfinite(claim.l2):
             return claim  # more noise is free, and a piece before this one has paid
         if claim.paid:
@@ -86,21 +82,17 @@ class NoiseShare(ClientPiece):
         return self.law.stddev(claim) / math.sqrt(self.clients)
 
     def __call__(self, rows: Rows, context: Context) -> Rows:
-        """The rows, each with its own share."""
         deviation = self._deviation(context.claim)
         shares = [self.law.sample((rows.shape[1],), deviation, key.child("share")) for key in context.keys]
         return (rows.double() + torch.cat([torch.empty(0), *shares]).reshape(rows.shape).to(rows.device)).to(rows.dtype)
 
     def noise_and_norm(self) -> tuple[float, None]:
-        """The law's noise multiplier; the norm is the claim's."""
         return self.law.noise_multiplier, None
 
     def with_noise(self, noise_multiplier: float) -> NoiseShare:
-        """The same with other noise."""
         return replace(self, law=self.law.with_noise(noise_multiplier))
 
     def carry(self, claim: Claim) -> Claim:
-        """A share of the noise is in each message."""
         if claim.at_client(self).paid:
             raise UnsoundRound(f"{text(self)} comes after noise that is already paid for.", "use one of the two.")
         if math.isinf(claim.l2):

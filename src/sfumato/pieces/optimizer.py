@@ -30,11 +30,9 @@ class GradientDescent(StepRule):
         _positive("GradientDescent", self.lr)
 
     def step(self, params: Row, state: State, update: Row) -> tuple[Row, State]:
-        """One step along the update."""
         return torch.add(params, update, alpha=self.lr), state
 
     def carry(self, claim: Claim) -> Claim:
-        """Post-processing."""
         return claim
 
 
@@ -51,16 +49,13 @@ class Momentum(StepRule):
             raise BadValue(f"Momentum(momentum={self.momentum}): at least 0 and below 1.")
 
     def start(self, params: Row) -> State:
-        """A velocity of zero."""
         return {"velocity": torch.zeros_like(params)}
 
     def step(self, params: Row, state: State, update: Row) -> tuple[Row, State]:
-        """One step along the velocity."""
         velocity = self.momentum * state["velocity"] + update
         return params + self.lr * velocity, {"velocity": velocity}
 
     def carry(self, claim: Claim) -> Claim:
-        """Post-processing."""
         return claim
 
 
@@ -79,7 +74,6 @@ class Adam(StepRule):
             raise BadValue(f"{self}: both betas are at least 0 and below 1, and epsilon is positive.")
 
     def start(self, params: Row) -> State:
-        """Moments of zero."""
         return {
             "first": torch.zeros_like(params),
             "second": torch.zeros_like(params),
@@ -87,7 +81,6 @@ class Adam(StepRule):
         }
 
     def step(self, params: Row, state: State, update: Row) -> tuple[Row, State]:
-        """One Adam step."""
         count = state["count"] + 1
         first = self.beta1 * state["first"] + (1.0 - self.beta1) * update
         second = self.beta2 * state["second"] + (1.0 - self.beta2) * update.square()
@@ -97,7 +90,6 @@ class Adam(StepRule):
         return params, {"first": first, "second": second, "count": count}
 
     def carry(self, claim: Claim) -> Claim:
-        """Post-processing."""
         return claim
 
 
@@ -120,13 +112,11 @@ class Averaged(StepRule):
             raise BadValue("Averaged(Averaged(...)): an average of averages. Wrap the optimizer once.")
 
     def start(self, params: Row) -> State:
-        """The inner state, and an average of nothing."""
         nothing = {"average": torch.zeros_like(params), "count": torch.zeros((), dtype=torch.int64)}
         inner = self.inner.start(params)
         return {**{f"inner.{name}": value for name, value in inner.items()}, **nothing}
 
     def step(self, params: Row, state: State, update: Row) -> tuple[Row, State]:
-        """The inner step, and one iterate more in the average."""
         inner = {name.removeprefix("inner."): value for name, value in state.items() if name.startswith("inner.")}
         params, inner = self.inner.step(params, inner, update)
         average = self.decay * state["average"] + (1.0 - self.decay) * params

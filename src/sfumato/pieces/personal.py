@@ -31,12 +31,10 @@ class HelperBlend(PersonalPiece):
                 )
 
     def keep(self, own: Row, params: Row, client: int) -> Row:
-        """What the client stores after a round: its next start."""
         weight = next((weight for number, weight in self.own if number == client), self.weight)
         return (1.0 - weight) * own + weight * params
 
     def carry(self, claim: Claim) -> Claim:
-        """Only what is already private may be read again by a later round."""
         if claim.unit is Unit.RECORD and not claim.local_paid:
             raise UnsoundRound(
                 "HelperBlend stores a model that local training made without noise, and the next round reads it: a record would "
