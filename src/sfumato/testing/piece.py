@@ -34,11 +34,7 @@ def _ready(piece: ClientPiece, context: Context) -> Context:
     """The context with what the piece prepares and keeps."""
     previous = Key.from_seed(8).normal(context.layout.dimension).float()
     facts = Facts(context.layout, Key.from_seed(9), previous, lambda data: previous)
-    return replace(
-        context,
-        prepared=piece.prepare(facts),
-        state=piece.start(),
-    )
+    return replace(context, prepared=piece.prepare(facts), state=piece.start())
 
 
 def layout_for(dimension: int) -> Layout:
