@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -35,21 +36,26 @@ Release: TypeAlias = Callable[[Reach], Event]  # what it costs to release a valu
 class Sampling(Protocol):
     """What a claim needs to know of the sampler: the only source of how far one unit moves the sum of the drawn rows."""
 
+    @abstractmethod
     def chance(self, claim: Claim) -> float:
         """The chance that a client is drawn, for those who look."""
 
+    @abstractmethod
     def reach(self, claim: Claim, seen: bool) -> Reach:
         """How far one unit moves the sum of the drawn rows: for those who see the cohort, or for those who do not."""
 
+    @abstractmethod
     def amplified(self, release: Release, claim: Claim) -> Event:
         """The event of one round for whoever does not see the cohort."""
 
     def cohort_size(self, claim: Claim) -> int | None:
-        """How many are drawn, if it is always the same number."""
+        """How many are drawn, if it is always the same number (default: it varies, so noise shares are refused)."""
+        return None
 
     @property
     def curious(self) -> int:
-        """How many clients pool what they know: who was drawn, and their own shares of noise."""
+        """How many clients pool what they know: who was drawn, and their own shares of noise (default: 1)."""
+        return 1
 
 
 @runtime_checkable

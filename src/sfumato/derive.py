@@ -10,10 +10,10 @@ import dataclasses
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from sfumato.account.event import Event, NonPrivate, Nothing, Relation, Repeated, Unit
-from sfumato.claim import Claim, Sampling, Step, Steps, table, text
+from sfumato.claim import Claim, Step, Steps, table, text
 from sfumato.errors import BadValue, UnsoundRound
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def _opening(claim: Claim) -> str:
 def _without_guarantee(round: Round, population: int, dimension: int) -> Derivation:
     """A round that claims nothing. The pieces still need the bounds that hold, so the walk goes on past a refusal."""
     why = "this is the baseline without privacy" if round.nonprivate else "its privacy could not be proven"
-    claim = Claim(round.unit, round.sample.relation, population, dimension, sampling=cast(Sampling, round.sample))
+    claim = Claim(round.unit, round.sample.relation, population, dimension, sampling=round.sample)
     steps: list[Step] = []
     before: list[Claim] = []
     for slot, piece in pieces(round):

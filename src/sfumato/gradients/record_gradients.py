@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from sfumato.pieces.norms import norms_from_above
+from sfumato.pieces.norms import exact_norms, norms_from_above
 from sfumato.update import Layout
 
 _ROUNDING = 2.0**-24
@@ -57,8 +57,8 @@ class Dyads:
     outputs: Tensor
 
     def squares(self) -> Tensor:
-        lengths = _norms(self.inputs, 1)
-        return torch.where(lengths < _HUGE, lengths * _norms(self.outputs, 1), math.inf).square()
+        lengths = exact_norms(self.inputs)
+        return torch.where(lengths < _HUGE, lengths * exact_norms(self.outputs), math.inf).square()
 
     def add_to(self, total: Tensor, factors: Tensor) -> None:
         total.addmm_((self.outputs * factors[:, None]).T, self.inputs)
@@ -104,16 +104,11 @@ class Scattered:
     records: int
 
     def squares(self) -> Tensor:
-        squares = _norms(self.gradients, 1).square()
+        squares = exact_norms(self.gradients).square()
         return squares.new_zeros(self.records).index_add_(0, self.record, squares)
 
     def add_to(self, total: Tensor, factors: Tensor) -> None:
         total.index_add_(0, self.word, self.gradients * factors[self.record, None])
-
-
-def _norms(part: Tensor, *dimensions: int) -> Tensor:
-    norms: Tensor = torch.linalg.vector_norm(part, dim=dimensions, dtype=torch.float64)
-    return norms
 
 
 def _gram(part: Tensor) -> Tensor:

@@ -37,28 +37,13 @@ _LAYERS = {
 _NORMS = {F.layer_norm, *([F.rms_norm] if hasattr(F, "rms_norm") else [])}
 _SUMS = {torch.add, Tensor.add, Tensor.add_, Tensor.__add__, Tensor.__radd__, Tensor.__iadd__}
 _RESHAPES = {
-    torch.flatten,
-    Tensor.flatten,
-    Tensor.view,
-    Tensor.reshape,
-    torch.reshape,
-    Tensor.unflatten,
-    torch.unflatten,
-}
+    torch.flatten, Tensor.flatten, Tensor.view, Tensor.reshape, torch.reshape, Tensor.unflatten, torch.unflatten,
+}  # fmt: skip
 _ALONG = {F.softmax, F.log_softmax, torch.softmax, torch.log_softmax, Tensor.softmax, Tensor.log_softmax}
 _FACTS = {"size", "dim", "ndimension", "is_floating_point", "is_contiguous"}
 _ATTRIBUTES = {
-    "shape",
-    "dtype",
-    "device",
-    "ndim",
-    "requires_grad",
-    "is_leaf",
-    "layout",
-    "is_cuda",
-    "is_sparse",
-    "is_nested",
-}
+    "shape", "dtype", "device", "ndim", "requires_grad", "is_leaf", "layout", "is_cuda", "is_sparse", "is_nested",
+}  # fmt: skip
 
 
 class MixesRecords(Exception):

@@ -11,6 +11,7 @@ from sfumato.claim import Claim
 from sfumato.errors import BadValue, UnsoundRound
 from sfumato.pieces.clip import Clip, clipped
 from sfumato.pieces.context import Context
+from sfumato.pieces.norms import exact_norms
 from sfumato.pieces.protocol import ClientPiece
 from sfumato.shapes import Row, Rows
 
@@ -41,7 +42,7 @@ class AdaptiveClip(ClientPiece):
 
     def __call__(self, rows: Rows, context: Context) -> torch.Tensor:
         norm = self._norm(context)
-        within = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64) <= norm
+        within = exact_norms(rows) <= norm
         bits = torch.where(within, self.bit_weight, -self.bit_weight).to(rows)
         return torch.cat([clipped(clipped(rows, norm) / norm, 1.0), bits[:, None]], dim=1)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from sfumato.account.event import Event, GaussianEvent, LaplaceEvent
-from sfumato.claim import Claim, Reach
+from sfumato.claim import Claim, Noisy, Reach
 from sfumato.errors import BadValue
 from sfumato.key import Key
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @runtime_checkable
-class Law(Protocol):
+class Law(Noisy, Protocol):
     """Noise on every coordinate, as a multiple of the norm that bounds a row."""
 
     @property
@@ -25,12 +25,6 @@ class Law(Protocol):
 
     def stddev(self, claim: Claim) -> float:
         """The standard deviation on each coordinate; infinite where nothing bounds the norm that it is a multiple of."""
-
-    def distance(self, reach: Reach) -> float:
-        """How far a unit moves the value, in the norm that this law has a proof for."""
-
-    def event(self, stddev: float, reach: Reach) -> Event:
-        """What one release costs, if a unit can move it so far."""
 
     def sample(self, shape: tuple[int, ...], stddev: float, key: Key) -> torch.Tensor:
         """Float64 noise of this standard deviation."""

@@ -41,8 +41,7 @@ class TopK(ClientPiece):
         _check_keep("TopK", self.keep)
 
     def __call__(self, rows: Rows, context: Context) -> Rows:
-        layers = [self._layer(part) for part in context.layout.layers(rows, self)]
-        return torch.cat(layers, dim=1)
+        return torch.cat([self._layer(part) for part in context.layout.layers(rows, self)], dim=1)
 
     def _layer(self, part: torch.Tensor) -> torch.Tensor:
         kept = kept_of(self.keep, part.shape[1])
@@ -58,10 +57,6 @@ class TopK(ClientPiece):
                 "accounted, and which ones they keep is private.",
                 "put TopK before Clip and noise every coordinate, or use SharedMask.",
             )
-        return claim
-
-    def unproven(self, claim: Claim) -> Claim:
-        """How a round without a guarantee goes on."""
         return claim
 
 

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
 from sfumato.claim import Claim, text
 from sfumato.errors import BadValue, UnsoundRound
+from sfumato.key import Key
 from sfumato.pieces.context import Context
 from sfumato.pieces.law import Gaussian, Law
 from sfumato.pieces.payment import check_honest, pay_at_client, pay_at_server
 from sfumato.pieces.protocol import ClientPiece, ServerPiece
 from sfumato.shapes import Rows, Value
+
+
+def _with_own_noise(rows: Rows, law: Law, stddev: float, keys: Sequence[Key]) -> Rows:
+    """Each row with noise from its own key."""
+    own = [law.sample((rows.shape[1],), stddev, key) for key in keys]
+    return (rows.double() + torch.cat([torch.empty(0), *own]).reshape(rows.shape).to(rows.device)).to(rows.dtype)
 
 
 @dataclass(frozen=True)
@@ -33,13 +41,10 @@ class AddNoise(ClientPiece, ServerPiece):
             raise UnsoundRound(
                 f"{text(self)}: nothing bounds a row, so the noise would be infinite.", "put a Clip before it."
             )
-        noisy = value.double()
-        if context.claim.aggregated:
-            noisy = self.law.sample(tuple(value.shape), stddev, context.key).to(value.device).add_(noisy)
-        else:
-            own = [self.law.sample((value.shape[1],), stddev, key.child("message")) for key in context.keys]
-            noisy = noisy + torch.cat([torch.empty(0), *own]).reshape(value.shape).to(value.device)
-        return noisy.to(value.dtype)
+        if not context.claim.aggregated:
+            return _with_own_noise(value, self.law, stddev, [key.child("message") for key in context.keys])
+        noise = self.law.sample(tuple(value.shape), stddev, context.key).to(value.device)
+        return noise.add_(value.double()).to(value.dtype)
 
     def noise_and_norm(self) -> tuple[float, None]:
         return self.law.noise_multiplier, None
@@ -82,9 +87,9 @@ class NoiseShare(ClientPiece):
         return self.law.stddev(claim) / math.sqrt(self.clients)
 
     def __call__(self, rows: Rows, context: Context) -> Rows:
-        deviation = self._deviation(context.claim)
-        shares = [self.law.sample((rows.shape[1],), deviation, key.child("share")) for key in context.keys]
-        return (rows.double() + torch.cat([torch.empty(0), *shares]).reshape(rows.shape).to(rows.device)).to(rows.dtype)
+        return _with_own_noise(
+            rows, self.law, self._deviation(context.claim), [key.child("share") for key in context.keys]
+        )
 
     def noise_and_norm(self) -> tuple[float, None]:
         return self.law.noise_multiplier, None

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
-from sfumato.claim import Claim, Reach, Release, text
+from sfumato.claim import Claim, Sampling, text
 from sfumato.errors import BadValue
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from sfumato.account.event import Event, Relation
+    from sfumato.account.event import Relation
     from sfumato.data.population import Records
     from sfumato.gradients import LossPerRecord
     from sfumato.key import Key
@@ -63,7 +63,7 @@ class Turn:
 
 
 @runtime_checkable
-class Sampler(Piece, Protocol):
+class Sampler(Piece, Sampling, Protocol):
     """Draws the cohort, and states relation and amplification. Its keys are the server's."""
 
     relation: Relation  # What a neighbouring population looks like.
@@ -75,27 +75,6 @@ class Sampler(Piece, Protocol):
     @abstractmethod
     def expected(self, population: int) -> float:
         """The expected cohort: a public number."""
-
-    @abstractmethod
-    def chance(self, claim: Claim) -> float:
-        """The chance that a client is drawn, for those who look."""
-
-    @abstractmethod
-    def reach(self, claim: Claim, seen: bool) -> Reach:
-        """How far one unit moves the sum of the drawn rows: for those who see the cohort, or for those who do not."""
-
-    @abstractmethod
-    def amplified(self, release: Release, claim: Claim) -> Event:
-        """The event of one round for whoever does not see the cohort."""
-
-    def cohort_size(self, claim: Claim) -> int | None:
-        """How many are drawn, if it is always the same number (default: it varies, so noise shares are refused)."""
-        return None
-
-    @property
-    def curious(self) -> int:
-        """How many clients pool what they know: who was drawn, and their own shares of noise (default: 1)."""
-        return 1
 
 
 @runtime_checkable
