@@ -132,10 +132,9 @@ def _links(module: nn.Module, name: str) -> Iterator[Link | None]:
 
 def _supported(layer: nn.Module) -> bool:
     if isinstance(layer, nn.Linear | nn.Conv2d):
-        if not (isinstance(layer.weight, nn.Parameter) and isinstance(layer.bias, nn.Parameter | None)):
-            return False
-    if isinstance(layer, nn.Conv2d):
-        return layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+        trains = isinstance(layer.weight, nn.Parameter) and isinstance(layer.bias, nn.Parameter | None)
+        zeros = isinstance(layer, nn.Linear) or (layer.padding_mode == "zeros" and not isinstance(layer.padding, str))
+        return trains and zeros
     if isinstance(layer, nn.Flatten):
         return (layer.start_dim, layer.end_dim) == (1, -1)
     return not (isinstance(layer, nn.MaxPool2d) and layer.return_indices)

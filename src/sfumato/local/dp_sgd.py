@@ -19,7 +19,7 @@ from sfumato.pieces.law import Gaussian
 from sfumato.pieces.optimizer import GradientDescent
 from sfumato.pieces.payment import check_batch, pay_in_local_steps
 from sfumato.pieces.protocol import LocalPiece
-from sfumato.pieces.sampler import Everyone, FixedSize, Poisson
+from sfumato.pieces.sampler import FixedSize, Sampler
 from sfumato.shapes import Row, Rows
 
 
@@ -39,7 +39,7 @@ class DpSgd(LocalPiece):
     """
 
     steps: int
-    batch: Poisson | FixedSize | Everyone
+    batch: Sampler
     records: int
     clip: float = 1.0
     noise_multiplier: float = 1.0

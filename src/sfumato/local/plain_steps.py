@@ -13,7 +13,7 @@ from sfumato.gradients import Batch, DropoutMasks, MeanGradients, written_out
 from sfumato.local.task import Task
 from sfumato.pieces.optimizer import GradientDescent
 from sfumato.pieces.protocol import LocalPiece
-from sfumato.pieces.sampler import Everyone, FixedSize, Poisson
+from sfumato.pieces.sampler import FixedSize, Sampler
 from sfumato.shapes import Row, Rows
 
 
@@ -25,7 +25,7 @@ class PlainSteps(LocalPiece):
     """
 
     steps: int
-    batch: Poisson | FixedSize | Everyone
+    batch: Sampler
     optimizer: Any = field(default_factory=GradientDescent)
     weight_decay: float = 0.0
     lr_decay: float = 1.0

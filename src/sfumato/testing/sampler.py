@@ -39,20 +39,16 @@ def check_sampler(sampler: Sampler) -> None:
         assert any(isinstance(part, CuriousDraws) and part.curious >= sampler.curious for part in stated), (
             f"{sampler}: whether a curious client was drawn tells how many there are to draw from, and nothing pays for it"
         )
-    if isinstance(event, PoissonSampled):
-        check_poisson(sampler, drawn, event.rate)
-    elif isinstance(event, FixedSizeSampled):
-        check_fixed(sampler, drawn, event.rate)
-    else:
+    if not isinstance(event, PoissonSampled | FixedSizeSampled):
         assert event == GaussianEvent(1.0), f"{sampler} states {event}, for which there is no law here"
         return
-    check_independence(sampler, drawn)
+    check_drawn(sampler, drawn, event)
     stretch = 2 if sampler.relation is Relation.REPLACE or isinstance(event, FixedSizeSampled) else 1
     moved = claim.reach().l2
     assert moved >= stretch, f"{sampler} states that one client moves {moved:g} rows, but it moves {stretch}"
 
 
-def check_rate(sampler: Any, drawn: np.ndarray, rate: float) -> None:
+def _check_rate(sampler: Any, drawn: np.ndarray, rate: float) -> None:
     """Each was drawn as often as the rate says."""
     for client in range(drawn.shape[1]):
         times = int(drawn[:, client].sum())
@@ -62,9 +58,9 @@ def check_rate(sampler: Any, drawn: np.ndarray, rate: float) -> None:
         )
 
 
-def check_poisson(sampler: Any, drawn: np.ndarray, rate: float) -> None:
+def _check_poisson(sampler: Any, drawn: np.ndarray, rate: float) -> None:
     """Each at the rate, and the sizes spread as those of independent draws."""
-    check_rate(sampler, drawn, rate)
+    _check_rate(sampler, drawn, rate)
     sizes = drawn.sum(axis=1)
     spread = drawn.shape[1] * rate * (1 - rate)
     ratio = sizes.var() / spread if spread else 1.0
@@ -73,13 +69,13 @@ def check_poisson(sampler: Any, drawn: np.ndarray, rate: float) -> None:
     )
 
 
-def check_fixed(sampler: Any, drawn: np.ndarray, rate: float) -> None:
+def _check_fixed(sampler: Any, drawn: np.ndarray, rate: float) -> None:
     """One size, each at the rate, pairs as often as they should be."""
     sizes = drawn.sum(axis=1)
     assert sizes.min() == sizes.max(), f"{sampler}: the cohort's size varies from {sizes.min()} to {sizes.max()}"
     true = sizes[0] / drawn.shape[1]
     assert rate >= true, f"{sampler} states the rate {rate}, below the true {true}"
-    check_rate(sampler, drawn, true)
+    _check_rate(sampler, drawn, true)
     together = int((drawn[:, 0] & drawn[:, 1]).sum())
     pair = true * (sizes[0] - 1) / (drawn.shape[1] - 1)
     assert stats.binomtest(together, len(drawn), pair).pvalue > _LEAST_P, (
@@ -87,8 +83,10 @@ def check_fixed(sampler: Any, drawn: np.ndarray, rate: float) -> None:
     )
 
 
-def check_independence(sampler: Any, drawn: np.ndarray) -> None:
-    """Whether one is drawn does not depend on the draw before."""
+def check_drawn(sampler: Any, drawn: np.ndarray, event: PoissonSampled | FixedSizeSampled) -> None:
+    """They are drawn as the event says, and whether one is drawn does not depend on the draw before."""
+    check = _check_poisson if isinstance(event, PoissonSampled) else _check_fixed
+    check(sampler, drawn, event.rate)
     before, after = drawn[:-1], drawn[1:]
     for client in range(drawn.shape[1]):
         if 0 < before[:, client].mean() < 1:
