@@ -28,7 +28,7 @@ from sfumato.gradients import (
 )
 from sfumato.gradients.chain import Chain
 from sfumato.gradients.clipped_sum import clip_factors
-from sfumato.gradients.patches import patches
+from sfumato.gradients.layer_rules import patches
 from sfumato.gradients.per_record_passes import one_pass
 from sfumato.gradients.problem import Problem
 from sfumato.gradients.record_gradients import Outer, Rows, Scattered

@@ -37,10 +37,9 @@ from sfumato.errors import BadValue
 from sfumato.key import Key
 from sfumato.local.penalty import NormPenalty
 from sfumato.local.sharpness import SharpnessAware
-from sfumato.pieces.adaptive_clip import AdaptiveClip
 from sfumato.pieces.after_noise import LaplacianSmoothing, smooth
 from sfumato.pieces.channel import Plain, SecureSum
-from sfumato.pieces.clip import ClipPerLayer, clipped
+from sfumato.pieces.clip import AdaptiveClip, ClipPerLayer, clipped
 from sfumato.pieces.context import Context
 from sfumato.pieces.mask import PreviousTopK, PublicTopK, RandomMask, SharedMask, TopK
 from sfumato.pieces.noise import NoiseShare

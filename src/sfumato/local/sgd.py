@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
 import torch
 
 from sfumato.claim import Claim
@@ -79,27 +78,21 @@ class Sgd(LocalPiece):
         if self._linear and task.together:
             visits = [int((own >= 0).sum()) for own in batches]
             widths = [mean_gradients.span_width(one.x, often) for one, often in zip(task.clients, visits, strict=True)]
-        groups: dict[int, list[int]] = {}
-        for place, width in enumerate(widths):
-            groups.setdefault(width, []).append(place)
-        if len(groups) == 1:
-            return self._group(task, mean_gradients, batches, *groups)
         rows = torch.empty_like(task.starts, memory_format=torch.contiguous_format)
-        for width, places in groups.items():
-            own = [batches[place] for place in places]
-            rows[places] = self._group(task.some(places), mean_gradients, own, width)
+        for width in dict.fromkeys(widths):
+            places = [place for place, own in enumerate(widths) if own == width]
+            schedule = Schedule.of(
+                [batches[place] for place in places], [task.clients[place].count for place in places]
+            )
+            order = [places[place] for place in schedule.order]
+            if order == list(range(len(widths))):
+                return self._train(task, mean_gradients, schedule, width)
+            found = self._train(task.some(order), mean_gradients, schedule, width)
+            rows.index_copy_(0, torch.tensor(order), found)
         return rows
 
-    def _group(self, task: Task, mean_gradients: MeanGradients, batches: Sequence[np.ndarray], width: int) -> Rows:
-        """The same for clients that all train in the weight, or all in a span of about this width."""
-        schedule = Schedule.of(batches, [records.count for records in task.clients])
-        if schedule.order == tuple(range(len(task.clients))):
-            return self._train(task, mean_gradients, schedule, width)
-        rows = self._train(task.some(schedule.order), mean_gradients, schedule, width)
-        return rows.index_select(0, torch.from_numpy(np.argsort(schedule.order)))
-
     def _train(self, task: Task, mean_gradients: MeanGradients, schedule: Schedule, width: int) -> Rows:
-        """The same for clients in the order of the schedule."""
+        """The same for clients in the order of the schedule, all in the weight or all in a span of about this width."""
         masks = DropoutMasks([key.child("dropout") for key in task.keys])
         y = torch.cat([records.y for records in task.clients])
         clients, span = [records.x for records in task.clients], None

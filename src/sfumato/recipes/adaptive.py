@@ -13,7 +13,7 @@ def dp_fedavg_adaptive(
     population: int, *, quantile: float = 0.5, clip_rate: float = 0.2, bit_weight: float = 0.1, **common: Any
 ) -> Round:
     """Adaptive clipping (Andrew et al. 2021); `clip` is the norm of the first round."""
-    from sfumato.pieces.adaptive_clip import AdaptiveClip
+    from sfumato.pieces.clip import AdaptiveClip
     from sfumato.recipes.dp_fedavg import dp_fedavg, parts
 
     base = dp_fedavg(population, **common)
