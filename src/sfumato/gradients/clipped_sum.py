@@ -1,9 +1,4 @@
-"""The sum of per-record gradients, each clipped: what DP-SGD adds its noise to.
-
-    ClippedSum(module, Layout.of(module), loss, norm=1.0)(row, x, y)
-
-Which way the gradients are computed never changes the result, only the time: see `ClippedSum`.
-"""
+"""The sum of per-record gradients, each clipped: what DP-SGD adds its noise to."""
 
 from __future__ import annotations
 
@@ -49,7 +44,7 @@ def _longest(norm: float) -> float:
 
 
 class ClippedSum:
-    """`sum_i g_i min(1, norm / |g_i|)` over the records' gradients `g_i`, as one float32 row.
+    """`sum_i g_i min(1, norm / |g_i|)` over the records' gradients `g_i`, as one float32 row: ClippedSum(...)(row, x, y).
 
     One record moves it by at most `norm` in L2: each term is no longer than that, also as rounded to float32, and depends on
     its own record only, up to rounding: kernels may round a record's own numbers otherwise when others stand beside it. A record

@@ -1,7 +1,6 @@
 """The gradients of all records of a batch, one parameter at a time, in whatever form is the cheapest.
 
-A piece knows its squared norm for every record and adds the weighted sum over the records to the result. Norms are taken in
-float64, whose range holds every product of two float32 numbers.
+Norms are taken in float64, whose range holds every product of two float32 numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _HUGE = 2.0**48  # an input from which on what a factor rounds off near zero cou
 
 @runtime_checkable
 class Piece(Protocol):
-    """The gradients of one parameter for all records, in whatever form is the cheapest."""
+    """The gradients of one parameter for all records."""
 
     def squares(self) -> Tensor:
         """The squared norm for every record, float64 [records]."""

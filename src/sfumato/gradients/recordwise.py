@@ -127,15 +127,10 @@ def has_own_backward(output: Tensor, *but: type[torch.autograd.Function]) -> boo
     return False
 
 
-def known_record_wise(loss: Callable[..., Any]) -> bool:
-    """Whether a loss is one of the library's own, which look at each record alone."""
-    function = loss.func if isinstance(loss, functools.partial) else loss
-    return any(function is known for known in RECORD_WISE)  # a user's own may have no hash
-
-
 def losses_apart(loss: Callable[..., Tensor], outputs: Tensor, y: Tensor, size: int) -> Tensor:
-    """The losses of groups of `size` records, each group alone, unless the loss is known to be record-wise."""
-    if known_record_wise(loss):
+    """The losses of groups of `size` records, each group alone, unless it is one of the library's own, which are record-wise."""
+    function = loss.func if isinstance(loss, functools.partial) else loss
+    if any(function is known for known in RECORD_WISE):  # a user's own may have no hash
         return loss(outputs, y)
     return torch.cat(
         [loss(some, of) for some, of in zip(torch.split(outputs, size), torch.split(y, size), strict=True)]

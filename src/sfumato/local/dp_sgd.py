@@ -85,11 +85,8 @@ class DpSgd(LocalPiece):
         return replace(self, noise_multiplier=noise_multiplier)
 
     def carry(self, claim: Claim) -> Claim:
-        return pay_in_local_steps(claim, self.law, self.clip, self.batch, self.records, self.steps)
-
-    @property
-    def law(self) -> Gaussian:
-        return Gaussian(self.noise_multiplier)
+        law = Gaussian(self.noise_multiplier)
+        return pay_in_local_steps(claim, law, self.clip, self.batch, self.records, self.steps)
 
     def check(self, module: nn.Module, loss: LossPerRecord, example: Records) -> None:
         check_records_do_not_mix(module, loss, example.x, example.y)
@@ -100,7 +97,7 @@ class DpSgd(LocalPiece):
 
     def train(self, task: Task) -> Rows:
         clipped = _clipped_sum(task, self.clip, self.micro_batch)
-        return torch.stack([self._client(task.only(place), clipped) for place in range(len(task.clients))])
+        return torch.stack([self._client(task.some([place]), clipped) for place in range(len(task.clients))])
 
     def _client(self, task: Task, clipped: ClippedSum) -> Row:
         (records,) = task.clients
@@ -149,7 +146,7 @@ class PlainSteps(LocalPiece):
         return replace(self, steps=2), 2 * self.batch.size if isinstance(self.batch, FixedSize) else 64
 
     def train(self, task: Task) -> Rows:
-        return torch.stack([self._client(task.only(place)) for place in range(len(task.clients))])
+        return torch.stack([self._client(task.some([place])) for place in range(len(task.clients))])
 
     def _client(self, task: Task) -> Row:
         (records,), (key,) = task.clients, task.keys

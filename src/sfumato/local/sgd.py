@@ -127,7 +127,8 @@ class Sgd(LocalPiece):
                 anchors = list(task.layout.split(task.starts[:active]).values()) if self.penalties else []
                 velocity = self._step(leaves, gradients, velocity, anchors, lr)
                 if self.project is not None:
-                    inside = task.params + clipped(_joined(leaves) - task.params, self.project)
+                    reached = torch.cat([leaf.reshape(active, -1) for leaf in leaves], dim=1)
+                    inside = task.params + clipped(reached - task.params, self.project)
                     torch._foreach_copy_(leaves, list(task.layout.split(inside).values()))
         if span is not None:
             span.write(model, views)
@@ -171,11 +172,6 @@ class Sgd(LocalPiece):
         for leaf, gradient in zip(leaves, grads, strict=True):
             leaf.sub_(gradient, alpha=lr)
         return velocity
-
-
-def _joined(leaves: Sequence[torch.Tensor]) -> Rows:
-    """The rows of several clients' parameters."""
-    return torch.cat([leaf.reshape(len(leaf), -1) for leaf in leaves], dim=1)
 
 
 def local_sgd(

@@ -6,6 +6,7 @@ The server steps along the aggregate; private local training steps along the neg
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import torch
 
@@ -133,19 +134,18 @@ class Averaged(StepRule):
         return self.inner.carry(claim)
 
 
-def optimizer_named(name: str, lr: float) -> GradientDescent | Momentum | Adam:
+Named: TypeAlias = GradientDescent | Momentum | Adam
+
+
+def optimizer_named(name: str, lr: float) -> Named:
     """The optimizer of that name: sgd, momentum or adam."""
-    known: dict[str, type[GradientDescent | Momentum | Adam]] = {
-        "sgd": GradientDescent,
-        "momentum": Momentum,
-        "adam": Adam,
-    }
+    known: dict[str, type[Named]] = {"sgd": GradientDescent, "momentum": Momentum, "adam": Adam}
     if name not in known:
         raise BadValue(f"optimizer={name!r}: there is no such optimizer. {nearest(name, known)}")
     return known[name](lr=lr)
 
 
-def local_optimizer(name: str, lr: float) -> GradientDescent | Momentum | Adam:
+def local_optimizer(name: str, lr: float) -> Named:
     """The same for the steps of a client: Adam with the constants of Kingma and Ba, not those of FedAdam."""
     chosen = optimizer_named(name, lr)
     return replace(chosen, beta2=0.999, epsilon=1e-8) if isinstance(chosen, Adam) else chosen
