@@ -162,9 +162,7 @@ def _stated(slot: str, piece: Any, claim: Claim) -> Step:
 
 def _without_guarantee(round: Round, population: int, dimension: int) -> Derivation:
     """A round that claims nothing. The pieces still need the bounds that hold, so the walk goes on past a refusal."""
-    nothing = NonPrivate(
-        "this is the baseline without privacy" if round.nonprivate else "its privacy could not be proven"
-    )
+    none = NonPrivate("this is the baseline without privacy" if round.nonprivate else "its privacy could not be proven")
     claim = Claim(round.unit, round.sample.relation, population, dimension, sampling=round.sample)
     steps: list[Step] = []
     before: list[Claim] = []
@@ -176,6 +174,6 @@ def _without_guarantee(round: Round, population: int, dimension: int) -> Derivat
         except UnsoundRound as refusal:
             claim = piece.unproven(claim)
             steps.append(Step(slot, text(piece), refusal.reason, proven=False))
-    views, noise = (nothing, nothing, nothing), (claim.stddev, None)
+    views, noise = (none, none, none), (claim.stddev, None)
     unit = UnitDerivation(round.unit, round.sample.relation, *views, *noise, (), tuple(steps), tuple(before))
     return Derivation(population, dimension, unit, {unit.unit: unit}, {})

@@ -123,9 +123,8 @@ def _links(module: nn.Module, name: str) -> Iterator[Link | None]:
         for own, part in module._modules.items():  # a layer that comes twice is named twice
             yield from _links(part, f"{name}{own}.") if part is not None else (None,)
     elif type(module) in _LINKS and _supported(module):
-        yield _LINKS[type(module)](
-            module, {own: name + own for own, _ in module.named_parameters() if own in ("weight", "bias")}
-        )
+        names = {own: name + own for own, _ in module.named_parameters() if own in ("weight", "bias")}
+        yield _LINKS[type(module)](module, names)
     elif type(module) is not nn.Identity:
         yield None
 

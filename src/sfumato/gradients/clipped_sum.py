@@ -72,9 +72,7 @@ class ClippedSum:
             raise BadValue("the layout is not the module's: names or shapes differ. Use Layout.of(module).")
         for name, layer in module.named_modules():
             if "forward" in vars(layer):
-                raise BadValue(
-                    f"layer {name!r} has a forward of its own, which a copy would share. Write it as a class."
-                )
+                raise BadValue(f"layer {name!r} has a forward of its own, which copies would share. Write a class.")
         refuse_batch_statistics(module)
         self.module, self.layout, self.loss = copy.deepcopy(module), layout, loss
         self.norm, self.micro_batch = norm, micro_batch

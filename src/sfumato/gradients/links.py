@@ -152,6 +152,5 @@ class FlattenLink(Link):
         return x.flatten(1), x
 
     def backward(self, g: Tensor, kept: Tensor, own: Own) -> Tensor:
-        return g.view(kept.shape).contiguous(
-            memory_format=torch.channels_last if kept.dim() == 4 else torch.contiguous_format
-        )
+        memory_format = torch.channels_last if kept.dim() == 4 else torch.contiguous_format
+        return g.view(kept.shape).contiguous(memory_format=memory_format)

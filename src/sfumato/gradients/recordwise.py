@@ -34,7 +34,7 @@ _LAYERS = {
     F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d, F.instance_norm,
     torch.max_pool1d, torch.max_pool2d, torch.max_pool3d, torch.conv1d,
 }  # fmt: skip
-_NORMS = {F.layer_norm, *([F.rms_norm] if hasattr(F, "rms_norm") else [])}
+_NORMS = {F.layer_norm, F.rms_norm}
 _SUMS = {torch.add, Tensor.add, Tensor.add_, Tensor.__add__, Tensor.__radd__, Tensor.__iadd__}
 _RESHAPES = {
     torch.flatten, Tensor.flatten, Tensor.view, Tensor.reshape, torch.reshape, Tensor.unflatten, torch.unflatten,
@@ -132,9 +132,7 @@ def losses_apart(loss: Callable[..., Tensor], outputs: Tensor, y: Tensor, size: 
     function = loss.func if isinstance(loss, functools.partial) else loss
     if any(function is known for known in RECORD_WISE):  # a user's own may have no hash
         return loss(outputs, y)
-    return torch.cat(
-        [loss(some, of) for some, of in zip(torch.split(outputs, size), torch.split(y, size), strict=True)]
-    )
+    return torch.cat([loss(one, of) for one, of in zip(torch.split(outputs, size), torch.split(y, size), strict=True)])
 
 
 def losses_of(loss: Callable[..., Tensor], outputs: Tensor, y: Tensor, records: int) -> Tensor:

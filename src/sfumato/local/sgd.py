@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from sfumato.claim import Claim
 from sfumato.errors import BadValue
@@ -81,10 +82,8 @@ class Sgd(LocalPiece):
         rows = torch.empty_like(task.starts, memory_format=torch.contiguous_format)
         for width in dict.fromkeys(widths):
             places = [place for place, own in enumerate(widths) if own == width]
-            schedule = Schedule.of(
-                [batches[place] for place in places], [task.clients[place].count for place in places]
-            )
-            order = [places[place] for place in schedule.order]
+            schedule = Schedule.of([batches[i] for i in places], [task.clients[i].count for i in places])
+            order = [places[i] for i in schedule.order]
             if order == list(range(len(widths))):
                 return self._train(task, mean_gradients, schedule, width)
             found = self._train(task.some(order), mean_gradients, schedule, width)
@@ -110,7 +109,7 @@ class Sgd(LocalPiece):
         else:
             # Several clients' views lie apart, and batched products want them together.
             model = {name: value.clone(memory_format=torch.contiguous_format) for name, value in start.items()}
-        velocity: list[torch.Tensor] = []
+        velocity: list[Tensor] = []
         lr = self.lr * self.lr_decay**task.round
         for step in range(schedule.steps):
             index, counts = schedule.at(step)
@@ -144,12 +143,12 @@ class Sgd(LocalPiece):
 
     def _step(
         self,
-        leaves: list[torch.Tensor],
-        found: Sequence[torch.Tensor | Product],
-        velocity: list[torch.Tensor],
-        anchors: list[torch.Tensor],
+        leaves: list[Tensor],
+        found: Sequence[Tensor | Product],
+        velocity: list[Tensor],
+        anchors: list[Tensor],
         lr: float,
-    ) -> list[torch.Tensor]:
+    ) -> list[Tensor]:
         """Move the leaves in place; give back the momentum."""
         if not self.momentum and not self.penalties:
             for leaf, gradient in zip(leaves, found, strict=True):

@@ -77,9 +77,7 @@ class ClipPerLayer(ClientPiece):
     def __call__(self, rows: Rows, context: Context) -> Rows:
         parts = context.layout.layers(rows, self)
         if len(parts) != len(self.norms):
-            raise BadValue(
-                f"ClipPerLayer has {len(self.norms)} norms, but the model has {len(parts)} layers. Give one each."
-            )
+            raise BadValue(f"ClipPerLayer has {len(self.norms)} norms, the model {len(parts)} layers. Give one each.")
         return torch.cat([clipped(part, norm) for part, norm in zip(parts, self.norms, strict=True)], dim=1)
 
     def carry(self, claim: Claim) -> Claim:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 from sfumato.account.event import Event, GaussianEvent, LaplaceEvent
-from sfumato.claim import Claim, Noisy, Reach
+from sfumato.claim import Claim, Noisy, Reach, text
 from sfumato.errors import BadValue
 from sfumato.key import Key
 
@@ -33,26 +33,30 @@ class Law(Noisy, Protocol):
         """The same law with another multiple."""
 
 
-def _check(law: str, noise_multiplier: float) -> None:
-    if not (noise_multiplier > 0.0 and math.isfinite(noise_multiplier)):
-        raise BadValue(
-            f"{law}(noise_multiplier={noise_multiplier}): the noise multiplier is positive and finite, e.g. 1.0. "
-            "For a run without noise use the recipe fedavg, the non-private baseline."
-        )
+@dataclass(frozen=True)
+class _Multiple:
+    """Noise that is a positive multiple of a norm."""
+
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        if not (self.noise_multiplier > 0.0 and math.isfinite(self.noise_multiplier)):
+            raise BadValue(
+                f"{text(self)}: the noise multiplier is positive and finite, e.g. 1.0. "
+                "For a run without noise use the recipe fedavg, the non-private baseline."
+            )
+
+    def with_noise(self, noise_multiplier: float) -> Self:
+        return replace(self, noise_multiplier=noise_multiplier)
 
 
 @dataclass(frozen=True)
-class Gaussian:
+class Gaussian(_Multiple):
     """N(0, stddev^2) on every coordinate, with stddev = `noise_multiplier` times the L2 norm that bounds a row.
 
     States: `GaussianEvent(stddev / L2 distance)`. The Gaussian mechanism depends on the L2 distance of the two means
     only, whatever the dimension (Dong, Roth, Su 2022, Theorem 2.7).
     """
-
-    noise_multiplier: float
-
-    def __post_init__(self) -> None:
-        _check("Gaussian", self.noise_multiplier)
 
     def stddev(self, claim: Claim) -> float:
         return self.noise_multiplier * claim.l2
@@ -66,23 +70,15 @@ class Gaussian:
     def sample(self, shape: tuple[int, ...], stddev: float, key: Key) -> torch.Tensor:
         return key.normal(*shape, stddev=stddev)
 
-    def with_noise(self, noise_multiplier: float) -> Gaussian:
-        return Gaussian(noise_multiplier)
-
 
 @dataclass(frozen=True)
-class Laplace:
+class Laplace(_Multiple):
     """Laplace noise of scale `noise_multiplier` times the L1 norm that bounds a row, on every coordinate.
 
     States: `LaplaceEvent(scale / L1 distance)`. The one-dimensional pair at the L1 distance dominates in every dimension:
     along the segment between the two centres, log-probabilities of any event and of its complement are Lipschitz in the
     L1 distance over the scale.
     """
-
-    noise_multiplier: float
-
-    def __post_init__(self) -> None:
-        _check("Laplace", self.noise_multiplier)
 
     def stddev(self, claim: Claim) -> float:
         """The standard deviation on each coordinate: the scale times the square root of 2."""
@@ -96,6 +92,3 @@ class Laplace:
 
     def sample(self, shape: tuple[int, ...], stddev: float, key: Key) -> torch.Tensor:
         return key.laplace(*shape, stddev=stddev)
-
-    def with_noise(self, noise_multiplier: float) -> Laplace:
-        return Laplace(noise_multiplier)

@@ -38,9 +38,7 @@ class AddNoise(ClientPiece, ServerPiece):
     def __call__(self, value: Value, context: Context) -> Value:
         stddev = self.law.stddev(context.claim)
         if not math.isfinite(stddev):
-            raise UnsoundRound(
-                f"{text(self)}: nothing bounds a row, so the noise would be infinite.", "put a Clip before it."
-            )
+            raise UnsoundRound(f"{text(self)}: nothing bounds a row: its noise is infinite.", "put a Clip before it.")
         if not context.claim.aggregated:
             return _with_own_noise(value, self.law, stddev, [key.child("message") for key in context.keys])
         noise = self.law.sample(tuple(value.shape), stddev, context.key).to(value.device)
@@ -87,9 +85,8 @@ class NoiseShare(ClientPiece):
         return self.law.stddev(claim) / math.sqrt(self.clients)
 
     def __call__(self, rows: Rows, context: Context) -> Rows:
-        return _with_own_noise(
-            rows, self.law, self._deviation(context.claim), [key.child("share") for key in context.keys]
-        )
+        keys = [key.child("share") for key in context.keys]
+        return _with_own_noise(rows, self.law, self._deviation(context.claim), keys)
 
     def noise_and_norm(self) -> tuple[float, None]:
         return self.law.noise_multiplier, None

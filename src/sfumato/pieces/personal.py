@@ -26,9 +26,7 @@ class HelperBlend(PersonalPiece):
     def __post_init__(self) -> None:
         for weight in (self.weight, *(weight for _, weight in self.own)):
             if not 0.0 <= weight <= 1.0:
-                raise BadValue(
-                    f"HelperBlend(weight={weight}): the weight of the global model is from 0 to 1, e.g. 0.1."
-                )
+                raise BadValue(f"HelperBlend(weight={weight}): the weight of the global model is from 0 to 1.")
 
     def keep(self, own: Row, params: Row, client: int) -> Row:
         weight = next((weight for number, weight in self.own if number == client), self.weight)

@@ -15,7 +15,7 @@ from sfumato.errors import BadValue
 if TYPE_CHECKING:
     import numpy as np
     import torch
-    from torch import nn
+    from torch import Tensor, nn
 
     from sfumato.account.event import Relation
     from sfumato.data.population import Records
@@ -95,7 +95,7 @@ class LocalPiece(Piece, Noisy, Protocol):
     """What a client computes: one row."""
 
     @abstractmethod
-    def train(self, task: Task) -> torch.Tensor:
+    def train(self, task: Task) -> Tensor:
         """The rows of a block of clients, one each, in the order given."""
 
     def message_length(self, layout: Layout) -> int:
@@ -126,14 +126,14 @@ class ServerPiece(Piece, Noisy, Protocol):
     """Changes the aggregate. Its key is secret; it may ask for its own keys of other rounds."""
 
     @abstractmethod
-    def __call__(self, value: torch.Tensor, context: Context, /) -> torch.Tensor:
+    def __call__(self, value: Tensor, context: Context, /) -> Tensor:
         """The new value."""
 
-    def start(self) -> torch.Tensor | None:
+    def start(self) -> Tensor | None:
         """What is kept before the first round (default: nothing)."""
         return None
 
-    def follow(self, value: torch.Tensor, context: Context) -> torch.Tensor | None:
+    def follow(self, value: Tensor, context: Context) -> Tensor | None:
         """What is kept for the next round, from the value that came out and `context.state` (default: what was kept)."""
         return context.state
 
@@ -143,22 +143,22 @@ class ClientPiece(Piece, Noisy, Protocol):
     """Changes rows before they leave the client. Its key is shared by all clients, `context.keys` are theirs alone."""
 
     @abstractmethod
-    def __call__(self, rows: torch.Tensor, context: Context, /) -> torch.Tensor:
+    def __call__(self, rows: Tensor, context: Context, /) -> Tensor:
         """The new rows; each depends on its own row, size and key only."""
 
-    def start(self) -> torch.Tensor | None:
+    def start(self) -> Tensor | None:
         """What is kept before the first round: a public value (default: nothing)."""
         return None
 
-    def prepare(self, facts: Facts) -> torch.Tensor | None:
+    def prepare(self, facts: Facts) -> Tensor | None:
         """What all clients share in a round, from public facts (default: nothing)."""
         return None
 
-    def undo(self, value: torch.Tensor, context: Context) -> torch.Tensor:
+    def undo(self, value: Tensor, context: Context) -> Tensor:
         """What was done to the value's shape or scale, undone at the server once it is paid for (default: nothing)."""
         return value
 
-    def follow(self, value: torch.Tensor, context: Context) -> torch.Tensor | None:
+    def follow(self, value: Tensor, context: Context) -> Tensor | None:
         """What is kept for the next round, from the paid value before `undo` (default: what was kept)."""
         return context.state
 
@@ -180,11 +180,11 @@ class Aggregate(Piece, Protocol):
     """Adds rows; partial sums add."""
 
     @abstractmethod
-    def weights(self, sizes: torch.Tensor) -> torch.Tensor:
+    def weights(self, sizes: Tensor) -> Tensor:
         """How much each row counts."""
 
     @abstractmethod
-    def finish(self, total: torch.Tensor, weight: float) -> torch.Tensor:
+    def finish(self, total: Tensor, weight: float) -> Tensor:
         """The aggregate from the weighted sum and the sum of the weights."""
 
     @property
@@ -198,16 +198,14 @@ class Optimizer(Piece, Protocol):
     """Makes new parameters from what was released."""
 
     @abstractmethod
-    def learn(
-        self, params: torch.Tensor, state: State, update: torch.Tensor, context: StepContext
-    ) -> tuple[torch.Tensor, State]:
+    def learn(self, params: Tensor, state: State, update: Tensor, context: StepContext) -> tuple[Tensor, State]:
         """New parameters and state, from the release, the layout, the module, the objective and the server's key."""
 
-    def start(self, params: torch.Tensor) -> State:
+    def start(self, params: Tensor) -> State:
         """The first state (default: none)."""
         return {}
 
-    def report(self, params: torch.Tensor, state: State) -> torch.Tensor:
+    def report(self, params: Tensor, state: State) -> Tensor:
         """The parameters to show and to keep (default: those from which training goes on)."""
         return params
 
@@ -217,12 +215,10 @@ class StepRule(Optimizer, Protocol):
     """An optimizer that needs the update only, which is as long as the parameters; private local training steps by it too."""
 
     @abstractmethod
-    def step(self, params: torch.Tensor, state: State, update: torch.Tensor) -> tuple[torch.Tensor, State]:
+    def step(self, params: Tensor, state: State, update: Tensor) -> tuple[Tensor, State]:
         """One step along the update."""
 
-    def learn(
-        self, params: torch.Tensor, state: State, update: torch.Tensor, context: StepContext
-    ) -> tuple[torch.Tensor, State]:
+    def learn(self, params: Tensor, state: State, update: Tensor, context: StepContext) -> tuple[Tensor, State]:
         """One step along the update."""
         return self.step(params, state, update)
 
@@ -232,7 +228,7 @@ class PersonalPiece(Piece, Protocol):
     """Models that stay at the client."""
 
     @abstractmethod
-    def keep(self, own: torch.Tensor, params: torch.Tensor, client: int) -> torch.Tensor:
+    def keep(self, own: Tensor, params: Tensor, client: int) -> Tensor:
         """What a client stores after a round, from its own trained model and the new global one: its next start."""
 
 

@@ -107,9 +107,7 @@ class FixedSize(FreshSampler):
     def draw(self, population: int, key: Key) -> np.ndarray:
         """The numbers of the drawn clients: the first `size` different ones of a stream of uniform numbers."""
         if self.size > population:
-            raise BadValue(
-                f"FixedSize(size={self.size}): the population has only {population} clients. Lower the size."
-            )
+            raise BadValue(f"FixedSize(size={self.size}): there are only {population} clients. Lower the size.")
         if 2 * self.size > population:
             return np.sort(key.permutations(1, population)[0, : self.size])
         found = np.empty(0, np.int64)
@@ -266,7 +264,5 @@ def parse_sampler(words: str, relation: str = "", option: str = "sample") -> Sam
     """
     found = parse_drawn(words, relation, option)
     if found.population is not None:
-        raise BadValue(
-            f"{option}={words!r}: how many there are is declared elsewhere. Write {words.partition('/')[0]}."
-        )
+        raise BadValue(f"{option}={words!r}: their number is declared elsewhere. Write {words.partition('/')[0]}.")
     return found.sampler

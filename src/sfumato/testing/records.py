@@ -80,9 +80,7 @@ def _check_batches(piece: Any, event: Event, draws: int) -> None:
     quiet = replace(piece, steps=draws, noise_multiplier=1e-3)
     sums = _watched(quiet, torch.eye(piece.records), torch.full((piece.records,), _HUGE))
     drawn = sums > piece.clip / 2
-    assert np.allclose(sums, piece.clip * drawn, atol=0.01 * piece.clip), (
-        f"{piece}: records do not add the clip norm each"
-    )
+    assert np.allclose(sums, piece.clip * drawn, atol=0.01 * piece.clip), f"{piece}: records do not add the clip norm"
     if isinstance(event, PoissonSampled | FixedSizeSampled):
         check_drawn(piece.batch, drawn, event)
     else:
@@ -107,9 +105,7 @@ def _check_noise(piece: Any, event: Event, relation: Relation) -> None:
     """No gradients at all leave the noise, which has the stated law in every coordinate, step, round and client."""
     inner: Any = getattr(event, "event", event)
     assert isinstance(inner, GaussianEvent), f"{piece} states {inner}, for which there is no law here"
-    two_rows = relation is Relation.REPLACE or isinstance(
-        event, FixedSizeSampled
-    )  # a swap, or one that displaces another
+    two_rows = relation is Relation.REPLACE or isinstance(event, FixedSizeSampled)  # a swap, or one displaces another
     stated = inner.ratio * piece.clip * (2 if two_rows else 1)
     x, y = torch.zeros(piece.records, 2000), torch.zeros(piece.records)
     loud = replace(piece, steps=20)

@@ -64,9 +64,7 @@ def check_scores(
         proven = accountant("auto").epsilon(event, delta)
         for sign in (1.0, -1.0):
             found = epsilon_lower_bound(sign * scores[0], sign * scores[1], delta, confidence)
-            assert found <= proven, (
-                f"{attack} shows epsilon >= {found:.3f} at delta {delta}, but {proven:.3f} is claimed"
-            )
+            assert found <= proven, f"{attack} shows epsilon >= {found:.3f} at delta {delta}: {proven:.3f} is claimed"
 
 
 def epsilon_lower_bound(absent: np.ndarray, present: np.ndarray, delta: float, confidence: float) -> float:

@@ -28,9 +28,7 @@ def check_sampler(sampler: Sampler) -> None:
     for number in range(_DRAWS):
         ids = np.asarray(sampler.cohort(_POPULATION, keys.turn(number)))
         assert len(set(ids.tolist())) == len(ids), f"{sampler} draws a client twice"
-        assert ids.size == 0 or (ids.min() >= 0 and ids.max() < _POPULATION), (
-            f"{sampler} draws a client that is not there"
-        )
+        assert ids.size == 0 or (ids.min() >= 0 and ids.max() < _POPULATION), f"{sampler} draws who is not there"
         drawn[number, ids] = True
     claim = sampler.carry(Claim(Unit.CLIENT, sampler.relation, _POPULATION, 10).bounded(l2=1.0))
     stated = list(walk(claim.amplified(lambda reach: GaussianEvent(1.0))))
@@ -53,9 +51,7 @@ def _check_rate(sampler: Any, drawn: np.ndarray, rate: float) -> None:
     for client in range(drawn.shape[1]):
         times = int(drawn[:, client].sum())
         p_value = stats.binomtest(times, len(drawn), rate).pvalue
-        assert p_value > _LEAST_P, (
-            f"{sampler}: number {client} was drawn {times} times in {len(drawn)}, not at rate {rate}"
-        )
+        assert p_value > _LEAST_P, f"{sampler}: {client} was drawn {times} times in {len(drawn)}, not at rate {rate}"
 
 
 def _check_poisson(sampler: Any, drawn: np.ndarray, rate: float) -> None:
@@ -78,9 +74,7 @@ def _check_fixed(sampler: Any, drawn: np.ndarray, rate: float) -> None:
     _check_rate(sampler, drawn, true)
     together = int((drawn[:, 0] & drawn[:, 1]).sum())
     pair = true * (sizes[0] - 1) / (drawn.shape[1] - 1)
-    assert stats.binomtest(together, len(drawn), pair).pvalue > _LEAST_P, (
-        f"{sampler}: two clients are not drawn independently"
-    )
+    assert stats.binomtest(together, len(drawn), pair).pvalue > _LEAST_P, f"{sampler}: two are not drawn independently"
 
 
 def check_drawn(sampler: Any, drawn: np.ndarray, event: PoissonSampled | FixedSizeSampled) -> None:
