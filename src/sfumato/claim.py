@@ -25,9 +25,6 @@ class Reach:
     l2: float = math.inf
     l1: float = math.inf
 
-    def times(self, factor: float) -> Reach:
-        return Reach(self.l2 * factor, self.l1 * factor)
-
 
 Release: TypeAlias = Callable[[Reach], Event]  # what it costs to release a value once, if a unit can move it so far
 
@@ -118,7 +115,7 @@ class Claim:
     @property
     def rows_apart(self) -> Reach:
         """How far two possible rows are from each other: a unit whose data are swapped, or that displaces another."""
-        return self.row.times(2.0)
+        return Reach(2.0 * self.l2, 2.0 * self.l1)
 
     @property
     def moved(self) -> Reach:

@@ -92,7 +92,6 @@ class ConvolutionLink(Trained):
 
     @property
     def misread(self) -> bool:
-        """Whether the library gets it wrong with channels last."""
         layer = self.layer
         return misread(layer.weight, layer.stride, layer.dilation, layer.groups)
 

@@ -37,7 +37,6 @@ class Task:
         return shared and self.starts.data_ptr() == self.params.data_ptr()
 
     def some(self, places: Sequence[int]) -> Task:
-        """The same work for some of the clients."""
         clients, keys = [self.clients[place] for place in places], [self.keys[place] for place in places]
         ids = [self.ids[place] for place in places] if self.ids else ()
         starts = self.params.expand(len(places), -1) if self.together else self.starts[list(places)]

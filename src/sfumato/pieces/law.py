@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from sfumato.account.event import Event, GaussianEvent, LaplaceEvent
 from sfumato.claim import Claim, Noisy, Reach, text
@@ -33,6 +33,9 @@ class Law(Noisy, Protocol):
         """The same law with another multiple."""
 
 
+Same = TypeVar("Same", bound="_Multiple")
+
+
 @dataclass(frozen=True)
 class _Multiple:
     """Noise that is a positive multiple of a norm."""
@@ -46,7 +49,7 @@ class _Multiple:
                 "For a run without noise use the recipe fedavg, the non-private baseline."
             )
 
-    def with_noise(self, noise_multiplier: float) -> Self:
+    def with_noise(self: Same, noise_multiplier: float) -> Same:
         return replace(self, noise_multiplier=noise_multiplier)
 
 
