@@ -18,7 +18,7 @@ class SlowDpSgd(DpSgd):
     """The same keys as DpSgd, so the same batches and the same noise."""
 
     def train(self, task: Task) -> Tensor:
-        return torch.stack([self.client(task.some([place])) for place in range(len(task.clients))])
+        return torch.stack([self.client(task.only(place)) for place in range(len(task.clients))])
 
     def client(self, task: Task) -> Tensor:
         (records,), (key,) = task.clients, task.keys

@@ -152,7 +152,7 @@ class Clients:
             if len(ids) == 1:
                 raise DataError(f"client {ids[0]}: local training failed: {error}") from error
             for place, client in enumerate(ids):  # find out whose data it was
-                self._train(task.some([place]), [client])
+                self._train(task.only(place), [client])
             raise DataError(f"clients {ids[0]} to {ids[-1]}: local training failed: {error}") from error
         if rows.shape != (len(ids), self.job.slots.length):
             raise DataError(

@@ -97,7 +97,7 @@ class DpSgd(LocalPiece):
 
     def train(self, task: Task) -> Rows:
         clipped = _clipped_sum(task, self.clip, self.micro_batch)
-        return torch.stack([self._client(task.some([place]), clipped) for place in range(len(task.clients))])
+        return torch.stack([self._client(task.only(place), clipped) for place in range(len(task.clients))])
 
     def _client(self, task: Task, clipped: ClippedSum) -> Row:
         (records,) = task.clients
@@ -146,7 +146,7 @@ class PlainSteps(LocalPiece):
         return replace(self, steps=2), 2 * self.batch.size if isinstance(self.batch, FixedSize) else 64
 
     def train(self, task: Task) -> Rows:
-        return torch.stack([self._client(task.some([place])) for place in range(len(task.clients))])
+        return torch.stack([self._client(task.only(place)) for place in range(len(task.clients))])
 
     def _client(self, task: Task) -> Row:
         (records,), (key,) = task.clients, task.keys

@@ -36,6 +36,11 @@ class Task:
         shared = len(self.starts) == 1 or self.starts.stride(0) == 0
         return shared and self.starts.data_ptr() == self.params.data_ptr()
 
+    def only(self, place: int) -> Task:
+        """The same work for one of the clients."""
+        one = slice(place, place + 1)
+        return replace(self, starts=self.starts[one], clients=self.clients[one], keys=self.keys[one], ids=self.ids[one])
+
     def some(self, places: Sequence[int]) -> Task:
         clients, keys = [self.clients[place] for place in places], [self.keys[place] for place in places]
         ids = [self.ids[place] for place in places] if self.ids else ()
