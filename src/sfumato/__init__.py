@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from sfumato.objective import multi_label as multi_label
     from sfumato.objective import next_character as next_character
     from sfumato.objective import regression as regression
-    from sfumato.pieces.adaptive_clip import AdaptiveClip as AdaptiveClip
     from sfumato.pieces.after_noise import LaplacianSmoothing as LaplacianSmoothing
     from sfumato.pieces.after_noise import PostProcess as PostProcess
     from sfumato.pieces.channel import Plain as Plain
     from sfumato.pieces.channel import SecureSum as SecureSum
+    from sfumato.pieces.clip import AdaptiveClip as AdaptiveClip
     from sfumato.pieces.clip import Clip as Clip
     from sfumato.pieces.clip import ClipPerLayer as ClipPerLayer
     from sfumato.pieces.law import Gaussian as Gaussian

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -24,10 +25,6 @@ class Reach:
     l2: float = math.inf
     l1: float = math.inf
 
-    def times(self, factor: float) -> Reach:
-        """So many times as far."""
-        return Reach(self.l2 * factor, self.l1 * factor)
-
 
 Release: TypeAlias = Callable[[Reach], Event]  # what it costs to release a value once, if a unit can move it so far
 
@@ -36,21 +33,26 @@ Release: TypeAlias = Callable[[Reach], Event]  # what it costs to release a valu
 class Sampling(Protocol):
     """What a claim needs to know of the sampler: the only source of how far one unit moves the sum of the drawn rows."""
 
+    @abstractmethod
     def chance(self, claim: Claim) -> float:
         """The chance that a client is drawn, for those who look."""
 
+    @abstractmethod
     def reach(self, claim: Claim, seen: bool) -> Reach:
         """How far one unit moves the sum of the drawn rows: for those who see the cohort, or for those who do not."""
 
+    @abstractmethod
     def amplified(self, release: Release, claim: Claim) -> Event:
         """The event of one round for whoever does not see the cohort."""
 
     def cohort_size(self, claim: Claim) -> int | None:
-        """How many are drawn, if it is always the same number."""
+        """How many are drawn, if it is always the same number (default: it varies, so noise shares are refused)."""
+        return None
 
     @property
     def curious(self) -> int:
-        """How many clients pool what they know: who was drawn, and their own shares of noise."""
+        """How many clients pool what they know: who was drawn, and their own shares of noise (default: 1)."""
+        return 1
 
 
 @runtime_checkable
@@ -113,7 +115,7 @@ class Claim:
     @property
     def rows_apart(self) -> Reach:
         """How far two possible rows are from each other: a unit whose data are swapped, or that displaces another."""
-        return self.row.times(2.0)
+        return Reach(2.0 * self.l2, 2.0 * self.l1)
 
     @property
     def moved(self) -> Reach:
@@ -222,7 +224,6 @@ class Step:
 
     @property
     def words(self) -> str:
-        """What it states, as it is shown."""
         return self.states if self.proven else f"not proven: {self.states}"
 
 

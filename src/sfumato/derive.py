@@ -10,10 +10,10 @@ import dataclasses
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from sfumato.account.event import Event, NonPrivate, Nothing, Relation, Repeated, Unit
-from sfumato.claim import Claim, Sampling, Step, Steps, table, text
+from sfumato.claim import Claim, Step, Steps, table, text
 from sfumato.errors import BadValue, UnsoundRound
 
 if TYPE_CHECKING:
@@ -122,9 +122,7 @@ def _walk(round: Round, unit: Unit, population: int, dimension: int, asked: Rela
                     "put NoiseShare last in the client slot.",
                 )
             claim = claim.assuming(*(f"as stated by {name}" for name in outsiders(piece)))
-            steps.append(
-                Step(slot, text(piece), str(claim) if claim.sampling and slot != "sample" else _opening(claim))
-            )
+            steps.append(_stated(slot, piece, claim))
         if claim.world is None:
             raise UnsoundRound(
                 "no piece of this round adds noise, so nothing is hidden from those who see the model.",
@@ -134,19 +132,9 @@ def _walk(round: Round, unit: Unit, population: int, dimension: int, asked: Rela
     except UnsoundRound as refusal:
         so_far = f"  ({relation.words}, one {unit})\n{table(tuple(steps))}" if steps else ""
         raise UnsoundRound(refusal.reason, refusal.fix, so_far) from None
-    return UnitDerivation(
-        unit,
-        claim.relation,
-        claim.world,
-        claim.server,
-        claim.chooser,
-        claim.stddev,
-        claim.noise_sensitivity,
-        claim.assumptions,
-        tuple(steps),
-        tuple(before),
-        claim.every,
-    )
+    views, noise = (claim.world, claim.server, claim.chooser), (claim.stddev, claim.noise_sensitivity)
+    proof = tuple(steps), tuple(before)
+    return UnitDerivation(unit, claim.relation, *views, *noise, claim.assumptions, *proof, claim.every)
 
 
 def outsiders(piece: Any) -> list[str]:
@@ -167,34 +155,25 @@ def outsiders(piece: Any) -> list[str]:
     return list(dict.fromkeys([*found, *(name for part in parts for name in outsiders(part))]))
 
 
-def _opening(claim: Claim) -> str:
-    return f"neighbours: {claim.relation.words} one {claim.unit}"
+def _stated(slot: str, piece: Any, claim: Claim) -> Step:
+    opening = f"neighbours: {claim.relation.words} one {claim.unit}"
+    return Step(slot, text(piece), opening if slot == "sample" or claim.sampling is None else str(claim))
 
 
 def _without_guarantee(round: Round, population: int, dimension: int) -> Derivation:
     """A round that claims nothing. The pieces still need the bounds that hold, so the walk goes on past a refusal."""
-    why = "this is the baseline without privacy" if round.nonprivate else "its privacy could not be proven"
-    claim = Claim(round.unit, round.sample.relation, population, dimension, sampling=cast(Sampling, round.sample))
+    none = NonPrivate("this is the baseline without privacy" if round.nonprivate else "its privacy could not be proven")
+    claim = Claim(round.unit, round.sample.relation, population, dimension, sampling=round.sample)
     steps: list[Step] = []
     before: list[Claim] = []
     for slot, piece in pieces(round):
         before.append(claim)
         try:
             claim = piece.carry(claim)
-            steps.append(Step(slot, text(piece), str(claim) if slot != "sample" else _opening(claim)))
+            steps.append(_stated(slot, piece, claim))
         except UnsoundRound as refusal:
             claim = piece.unproven(claim)
             steps.append(Step(slot, text(piece), refusal.reason, proven=False))
-    unit = UnitDerivation(
-        round.unit,
-        round.sample.relation,
-        NonPrivate(why),
-        NonPrivate(why),
-        NonPrivate(why),
-        claim.stddev,
-        None,
-        (),
-        tuple(steps),
-        tuple(before),
-    )
+    views, noise = (none, none, none), (claim.stddev, None)
+    unit = UnitDerivation(round.unit, round.sample.relation, *views, *noise, (), tuple(steps), tuple(before))
     return Derivation(population, dimension, unit, {unit.unit: unit}, {})

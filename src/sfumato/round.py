@@ -89,9 +89,7 @@ def _check_slot(slot: str, piece: object) -> None:
         return
     other = next((name for name, its in SLOTS.items() if isinstance(piece, its)), None)
     if other is not None:
-        raise UnsoundRound(
-            f"{text(piece)} works in the {other} slot, not in the {slot} slot.", f"move it to the {other} slot."
-        )
+        raise UnsoundRound(f"{text(piece)} works in the {other}, not the {slot} slot.", f"move it to the {other} slot.")
     raise UnsoundRound(
         f"{text(piece)} in the {slot} slot lacks hooks that the engine asks for, and defaults for them.",
         f"derive it from the slot's protocol: class {type(piece).__name__}({protocol.__name__}), of sfumato.pieces.protocol.",

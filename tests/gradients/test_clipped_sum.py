@@ -24,10 +24,11 @@ from sfumato.gradients import (
     layer_rules,
     per_record_passes,
     problem,
+    record_gradients,
 )
 from sfumato.gradients.chain import Chain
 from sfumato.gradients.clipped_sum import clip_factors
-from sfumato.gradients.patches import patches
+from sfumato.gradients.layer_rules import patches
 from sfumato.gradients.per_record_passes import one_pass
 from sfumato.gradients.problem import Problem
 from sfumato.gradients.record_gradients import Outer, Rows, Scattered
@@ -309,6 +310,20 @@ class Called(nn.Module):
         return torch.as_tensor(self.inner(x))
 
 
+def sum_and_norms(clipped: ClippedSum, row: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """The clipped sum, and what each record's norm was found to be before the clip."""
+    seen: list[Tensor] = []
+
+    def record_norms(pieces: Any, records: int) -> Tensor:
+        seen.append(record_gradients.record_norms(pieces, records))
+        return seen[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clipped_sum, "record_norms", record_norms)
+        total = clipped(row, x, y)
+    return total, torch.cat(seen)[: len(x)]
+
+
 def check(name: str, micro_batch: int = 64, hidden: bool = False) -> str:
     """The law: sum and norms as in the loop, at a norm that clips some records and not others."""
     module, x, y, _ = example(name)
@@ -319,7 +334,7 @@ def check(name: str, micro_batch: int = 64, hidden: bool = False) -> str:
     expected, _ = loop(module, x, y, norm)
     layout = Layout.of(module)
     clipped = ClippedSum(module, layout, squared, norm, micro_batch)
-    found, found_norms = clipped.with_norms(layout.row(module), x, y)
+    found, found_norms = sum_and_norms(clipped, layout.row(module), x, y)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found_norms, norms.double(), rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-5 * norm)
@@ -451,7 +466,7 @@ def test_positions_that_cancel_stay_within_the_norm() -> None:
     x = torch.randn(3, 1, 40, generator=Key.from_seed(0).generator()).repeat(1, 2, 1)
     x[:, 1] += 1e-6
     row = layout.row(module)
-    total, norms = clipped.with_norms(row, x * 1e4, torch.ones(3) * 1e4)
+    total, norms = sum_and_norms(clipped, row, x * 1e4, torch.ones(3) * 1e4)
     for i in range(3):
         assert clipped(row, x[i : i + 1] * 1e4, torch.full((1,), 1e4)).double().norm() <= 1.0
     assert total.isfinite().all() and norms.isfinite().all()
@@ -467,7 +482,7 @@ def test_a_gradient_that_is_not_finite_adds_zero(name: str, bad: float) -> None:
     clipped(row, x, y)
     broken, targets = x.clone(), y.clone()
     broken[2], targets[2] = bad, bad
-    total, norms = clipped.with_norms(row, broken, targets)
+    total, norms = sum_and_norms(clipped, row, broken, targets)
     kept = torch.tensor([0, 1, 3, 4])
     torch.testing.assert_close(total, clipped(row, x[kept], y[kept]), rtol=1e-5, atol=1e-7)
     assert (norms[kept] < 1e6).all() and not norms[2] <= 3.5e38
@@ -486,8 +501,8 @@ def test_no_records_give_zeros() -> None:
     for name in ("mlp", "embedding", "lstm"):
         module, x, y, _ = example(name)
         layout = Layout.of(module)
-        total, norms = ClippedSum(module, layout, squared, 1.0).with_norms(layout.row(module), x[:0], y[:0])
-        assert torch.equal(total, torch.zeros(layout.dimension)) and len(norms) == 0
+        total = ClippedSum(module, layout, squared, 1.0)(layout.row(module), x[:0], y[:0])
+        assert torch.equal(total, torch.zeros(layout.dimension))
 
 
 @pytest.mark.parametrize("hidden", [False, True])

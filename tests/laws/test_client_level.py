@@ -37,10 +37,9 @@ from sfumato.errors import BadValue
 from sfumato.key import Key
 from sfumato.local.penalty import NormPenalty
 from sfumato.local.sharpness import SharpnessAware
-from sfumato.pieces.adaptive_clip import AdaptiveClip
-from sfumato.pieces.after_noise import LaplacianSmoothing, best_strength, risk, smooth
+from sfumato.pieces.after_noise import LaplacianSmoothing, smooth
 from sfumato.pieces.channel import Plain, SecureSum
-from sfumato.pieces.clip import ClipPerLayer, clipped
+from sfumato.pieces.clip import AdaptiveClip, ClipPerLayer, clipped
 from sfumato.pieces.context import Context
 from sfumato.pieces.mask import PreviousTopK, PublicTopK, RandomMask, SharedMask, TopK
 from sfumato.pieces.noise import NoiseShare
@@ -270,16 +269,6 @@ def test_smoothing_per_layer_treats_each_layer_as_a_ring() -> None:
         torch.from_numpy(smooth(part.double().numpy(), 2.0)) for part in torch.split(row, list(context.layout.sizes))
     ]
     assert torch.allclose(LaplacianSmoothing(2.0, per_layer=True)(row, context).double(), torch.cat(parts), atol=1e-6)
-
-
-def test_the_best_strength_has_the_least_risk() -> None:
-    power = 50.0 / (1 + np.minimum(np.arange(64), 64 - np.arange(64)) ** 2)
-    best = best_strength(power, stddev=1.0)
-    assert best > 0
-    assert risk(best, power, 1.0) <= min(risk(s, power, 1.0) for s in np.linspace(0, 20, 400)) + 1e-6
-    signal = np.fft.ifft(np.sqrt(power * 64)).real
-    noisy = [np.sum((smooth(signal + Key.from_seed(n).normal(64).numpy(), best) - signal) ** 2) for n in range(300)]
-    assert np.mean(noisy) == pytest.approx(risk(best, np.abs(np.fft.fft(signal)) ** 2 / 64, 1.0), rel=0.1)
 
 
 @pytest.mark.parametrize("adaptive", [False, True])

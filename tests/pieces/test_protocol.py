@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from sfumato import Clip, Everyone, LaplacianSmoothing, Mean, Sgd, UnsoundRound
-from sfumato.claim import Claim
+from sfumato.claim import Claim, Sampling
 from sfumato.pieces.protocol import SLOTS, ClientPiece, FreshSampler, Noisy, Piece, StepRule, abstract
 from tests.helpers import dp_round
 
@@ -38,7 +38,7 @@ def hooks(protocol: type[Any]) -> Iterator[tuple[str, str]]:
 def table() -> list[str]:
     groups = [("every", Piece), ("local, client, server", Noisy)]
     for slot, protocol in SLOTS.items():
-        groups.append((f"{slot}: {protocol.__name__}", protocol))
+        groups += [(f"{slot}: {protocol.__name__}", one) for one in (protocol, Sampling) if one in protocol.__mro__]
         groups += [(f"{slot}: {one.__name__}", one) for one in (FreshSampler, StepRule) if protocol in one.__mro__]
     lines = []
     for group, protocol in groups:

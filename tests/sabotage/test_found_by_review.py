@@ -36,9 +36,9 @@ from sfumato.engine.simulate import simulate
 from sfumato.errors import BadValue, LedgerError
 from sfumato.gradients import ClippedSum
 from sfumato.key import Key
-from sfumato.pieces.adaptive_clip import AdaptiveClip
 from sfumato.pieces.after_noise import LaplacianSmoothing
 from sfumato.pieces.channel import SecureSum
+from sfumato.pieces.clip import AdaptiveClip
 from sfumato.pieces.mask import TopK
 from sfumato.pieces.noise import NoiseShare
 from sfumato.update import Layout

@@ -85,12 +85,6 @@ class Chain:
         first = next(link for link in links if not isinstance(link, FlattenLink))
         return None if isinstance(first, ReluLink) else Chain(tuple(links))  # a ReLU would write to the records
 
-    @staticmethod
-    def for_records(module: nn.Module, x: Tensor, clients: int = 1) -> Chain | None:
-        """The chain that a module is, if these records of so many clients can go through it."""
-        chain = Chain.of(module)
-        return chain if chain is not None and chain.takes(x, clients) else None
-
     def takes(self, x: Tensor, clients: int = 1) -> bool:
         """Whether these records of so many clients can go through."""
         dimensions = x.dim()
@@ -129,25 +123,20 @@ def _links(module: nn.Module, name: str) -> Iterator[Link | None]:
         for own, part in module._modules.items():  # a layer that comes twice is named twice
             yield from _links(part, f"{name}{own}.") if part is not None else (None,)
     elif type(module) in _LINKS and _supported(module):
-        yield _LINKS[type(module)](
-            module, {own: name + own for own, _ in module.named_parameters() if own in ("weight", "bias")}
-        )
+        names = {own: name + own for own, _ in module.named_parameters() if own in ("weight", "bias")}
+        yield _LINKS[type(module)](module, names)
     elif type(module) is not nn.Identity:
         yield None
 
 
 def _supported(layer: nn.Module) -> bool:
-    if isinstance(layer, nn.Linear | nn.Conv2d) and not _trains(layer.weight, layer.bias):
-        return False
-    if isinstance(layer, nn.Conv2d):
-        return layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+    if isinstance(layer, nn.Linear | nn.Conv2d):
+        trains = isinstance(layer.weight, nn.Parameter) and isinstance(layer.bias, nn.Parameter | None)
+        zeros = isinstance(layer, nn.Linear) or (layer.padding_mode == "zeros" and not isinstance(layer.padding, str))
+        return trains and zeros
     if isinstance(layer, nn.Flatten):
         return (layer.start_dim, layer.end_dim) == (1, -1)
     return not (isinstance(layer, nn.MaxPool2d) and layer.return_indices)
-
-
-def _trains(weight: object, bias: object) -> bool:
-    return isinstance(weight, nn.Parameter) and (bias is None or isinstance(bias, nn.Parameter))
 
 
 def _watched(part: nn.Module) -> bool:

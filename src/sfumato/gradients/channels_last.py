@@ -31,22 +31,6 @@ def channels_first(value: Tensor) -> Tensor:
     return value.clone(memory_format=torch.contiguous_format)
 
 
-def convolution(
-    function: Callable[..., Tensor],
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Tensor:
-    """conv2d or conv3d as it is called, but with channels first where only that is right."""
-    if misread(weight, stride, dilation, groups):
-        input, weight = channels_first(input), channels_first(weight)
-    return function(input, weight, bias, stride, padding, dilation, groups)
-
-
 def reads_its_image(
     input: Tensor,
     weight: Tensor,
@@ -58,3 +42,10 @@ def reads_its_image(
 ) -> bool:
     """Whether a call of a convolution, as it is, reads nothing but its image."""
     return not misread(weight, stride, dilation, groups) or (input.stride(1) != 1 and weight.stride(1) != 1)
+
+
+def convolution(function: Callable[..., Tensor], input: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """conv2d or conv3d as it is called, but with channels first where only that is right."""
+    if not reads_its_image(input, weight, *args, **kwargs):
+        input, weight = channels_first(input), channels_first(weight)
+    return function(input, weight, *args, **kwargs)

@@ -1,9 +1,4 @@
-"""The sum of per-record gradients, each clipped: what DP-SGD adds its noise to.
-
-    ClippedSum(module, Layout.of(module), loss, norm=1.0)(row, x, y)
-
-Which way the gradients are computed never changes the result, only the time: see `ClippedSum`.
-"""
+"""The sum of per-record gradients, each clipped: what DP-SGD adds its noise to."""
 
 from __future__ import annotations
 
@@ -49,7 +44,7 @@ def _longest(norm: float) -> float:
 
 
 class ClippedSum:
-    """`sum_i g_i min(1, norm / |g_i|)` over the records' gradients `g_i`, as one float32 row.
+    """`sum_i g_i min(1, norm / |g_i|)` over the records' gradients `g_i`, as one float32 row: ClippedSum(...)(row, x, y).
 
     One record moves it by at most `norm` in L2: each term is no longer than that, also as rounded to float32, and depends on
     its own record only, up to rounding: kernels may round a record's own numbers otherwise when others stand beside it. A record
@@ -77,9 +72,7 @@ class ClippedSum:
             raise BadValue("the layout is not the module's: names or shapes differ. Use Layout.of(module).")
         for name, layer in module.named_modules():
             if "forward" in vars(layer):
-                raise BadValue(
-                    f"layer {name!r} has a forward of its own, which a copy would share. Write it as a class."
-                )
+                raise BadValue(f"layer {name!r} has a forward of its own, which copies would share. Write a class.")
         refuse_batch_statistics(module)
         self.module, self.layout, self.loss = copy.deepcopy(module), layout, loss
         self.norm, self.micro_batch = norm, micro_batch
@@ -88,17 +81,13 @@ class ClippedSum:
 
     def __call__(self, row: Tensor, x: Tensor, y: Tensor, key: Key | None = None) -> Tensor:
         """The clipped sum at the parameters `row`; zeros for no records. Only dropout needs the key."""
-        return self.with_norms(row, x, y, key)[0]
-
-    def with_norms(self, row: Tensor, x: Tensor, y: Tensor, key: Key | None = None) -> tuple[Tensor, Tensor]:
-        """The clipped sum, and each record's norm before the clip in float64. The norms are not private."""
         if row.shape != (self.layout.dimension,):
             raise BadValue(f"the row has shape {tuple(row.shape)}, the layout's is ({self.layout.dimension},).")
         if len(x) != len(y):
             raise BadValue(f"{len(x)} records with {len(y)} targets. Give one target for each record.")
         total = torch.zeros(self.layout.dimension)
         if len(x) == 0:
-            return total, torch.zeros(0, dtype=torch.float64)
+            return total
         with self._copy() as copied:
             choice = self._choice
             if choice is None:
@@ -108,9 +97,9 @@ class ClippedSum:
             if choice is None or choice.random:
                 problem = replace(copied, masks=KeyedMasks(None if key is None else key.generator()))
             size = 1 if way is one_by_one else self.micro_batch
-            parts = zip(torch.split(x, size), torch.split(y, size), strict=True)
-            norms = [self._add(total, way, problem, row, some, of) for some, of in parts]
-        return total, norms[0] if len(norms) == 1 else torch.cat(norms)
+            for some, of in zip(torch.split(x, size), torch.split(y, size), strict=True):
+                self._add(total, way, problem, row, some, of)
+        return total
 
     def way(self) -> str:
         """How the gradients are computed; "undecided" before the first batch with three records."""
@@ -125,18 +114,16 @@ class ClippedSum:
         yield problem
         self._idle.append(problem)
 
-    def _add(self, total: Tensor, way: Way, problem: Problem, row: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    def _add(self, total: Tensor, way: Way, problem: Problem, row: Tensor, x: Tensor, y: Tensor) -> None:
         try:
             pieces = way(problem, row, x, y)
         except NoRule:
-            each = [slice(i, i + 1) for i in range(len(x))]
-            return torch.cat([self._add(total, one_by_one, problem, row, x[i], y[i]) for i in each])
+            for one, of in zip(torch.split(x, 1), torch.split(y, 1), strict=True):
+                self._add(total, one_by_one, problem, row, one, of)
+            return
         norms = record_norms(pieces, len(x))
         usable = norms <= _longest(self.norm)
-        if not usable.all():
-            # Zero times infinity is not zero: the others are summed without these records.
-            if usable.any():
-                norms[usable] = self._add(total, way, problem, row, x[usable], y[usable])
-            return norms
-        add_pieces(total, self.layout, pieces, clip_factors(norms, self.norm))
-        return norms
+        if usable.all():
+            add_pieces(total, self.layout, pieces, clip_factors(norms, self.norm))
+        elif usable.any():  # zero times infinity is not zero: the others are summed without these records
+            self._add(total, way, problem, row, x[usable], y[usable])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
@@ -22,16 +22,16 @@ from sfumato.gradients.channels_last import CONVOLUTIONS, convolution
 from sfumato.gradients.masks import DROPOUT, DropoutMasks, dropped_out, refuse_randomness
 from sfumato.gradients.recordwise import MixesRecords, call_record_wise, has_own_backward
 
-Parameters = dict[str, torch.Tensor]  # name -> [clients, *shape]
+Parameters = dict[str, Tensor]  # name -> [clients, *shape]
 
 
-def called(module: nn.Module, parameters: Parameters, x: torch.Tensor) -> torch.Tensor:
+def called(module: nn.Module, parameters: Parameters, x: Tensor) -> Tensor:
     """The module's output with these parameters in place of its own, and copies of its buffers: what it writes is forgotten.
 
     Each place in a layer gets its value once. A layer may come twice under two names, and two layers may share a parameter.
     """
     names = {id(p): name for name, p in module.named_parameters()}
-    copies: dict[int, torch.Tensor] = {}
+    copies: dict[int, Tensor] = {}
     values: Parameters = {}
     for prefix, layer in module.named_modules():
         for own, p in layer._parameters.items():
@@ -40,7 +40,7 @@ def called(module: nn.Module, parameters: Parameters, x: torch.Tensor) -> torch.
         for own, buffer in layer._buffers.items():
             if buffer is not None:
                 values[f"{prefix}.{own}" if prefix else own] = copies.setdefault(id(buffer), buffer.clone())
-    out: torch.Tensor = functional_call(module, values, (x,), tie_weights=False)
+    out: Tensor = functional_call(module, values, (x,), tie_weights=False)
     return out
 
 
@@ -48,7 +48,7 @@ def called(module: nn.Module, parameters: Parameters, x: torch.Tensor) -> torch.
 class Batch:
     """The records of one step, client after client, each padded to the same number."""
 
-    x: torch.Tensor
+    x: Tensor
     counts: tuple[int, ...]
     masks: DropoutMasks
 
@@ -57,14 +57,12 @@ class Batch:
         """How many places each client has."""
         return int(self.x.shape[0]) // len(self.counts)
 
-    def kept(self, shape: Sequence[int], p: float) -> torch.Tensor:
+    def kept(self, shape: Sequence[int], p: float) -> Tensor:
         """What dropout keeps of values of this shape, which have a place for each record of the batch."""
         return self.masks.draw(self.counts, self.width, shape[1:], p)
 
 
-def _stacked_linear(
-    clients: int, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
-) -> torch.Tensor:
+def _stacked_linear(clients: int, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if weight.dim() != 3 or (bias is not None and bias.dim() != 2):
         raise MixesRecords(F.linear)  # a frozen part, which all clients share: vmap can do that
     rows = x.reshape(clients, -1, x.shape[-1])
@@ -73,7 +71,7 @@ def _stacked_linear(
     return y.transpose(1, 2).reshape(*x.shape[:-1], weight.shape[1])
 
 
-def _affine(clients: int, x: torch.Tensor, weight: Any, bias: Any, lead: int) -> torch.Tensor:
+def _affine(clients: int, x: Tensor, weight: Any, bias: Any, lead: int) -> Tensor:
     """Scale and shift each client's records by its own parameters, which begin at dimension `lead` of a record."""
     rows = x.reshape(clients, -1, *x.shape[1:])
     for parameter, apply in ((weight, torch.mul), (bias, torch.add)):
@@ -84,8 +82,8 @@ def _affine(clients: int, x: torch.Tensor, weight: Any, bias: Any, lead: int) ->
 
 
 def _stacked_layer_norm(
-    clients: int, x: torch.Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
-) -> torch.Tensor:
+    clients: int, x: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Tensor:
     own = [parameter.dim() == len(normalized_shape) + 1 for parameter in (weight, bias) if parameter is not None]
     if not all(own) or len(normalized_shape) >= x.dim():
         raise MixesRecords(F.layer_norm)  # a frozen part, which all clients share, or a norm over records
@@ -93,7 +91,7 @@ def _stacked_layer_norm(
     return _affine(clients, plain, weight, bias, x.dim() - len(normalized_shape))
 
 
-_RULES: dict[Any, Callable[..., torch.Tensor]] = {F.linear: _stacked_linear, F.layer_norm: _stacked_layer_norm}
+_RULES: dict[Any, Callable[..., Tensor]] = {F.linear: _stacked_linear, F.layer_norm: _stacked_layer_norm}
 
 
 class _StackedMode(TorchFunctionMode):
@@ -140,8 +138,7 @@ class Stacked:
     module: nn.Module
     vmapped: bool = False
 
-    def __call__(self, parameters: Parameters, batch: Batch) -> torch.Tensor:
-        """The outputs, client after client."""
+    def __call__(self, parameters: Parameters, batch: Batch) -> Tensor:
         if self.vmapped:
             return self._vmapped(parameters, batch)
         try:
@@ -151,12 +148,12 @@ class Stacked:
             return self._vmapped(parameters, batch)
         return self._vmapped(parameters, batch) if has_own_backward(out) else out
 
-    def _vmapped(self, parameters: Parameters, batch: Batch) -> torch.Tensor:
+    def _vmapped(self, parameters: Parameters, batch: Batch) -> Tensor:
         """All clients at once if their batches are full, else each alone: a place that repeats a record could enter a statistic."""
         run = vmap(lambda p, x: called(self.module, p, x))
         rows = batch.x.reshape(len(batch.counts), batch.width, *batch.x.shape[1:])
         if min(batch.counts) == batch.width:
-            together: torch.Tensor = run(parameters, rows)
+            together: Tensor = run(parameters, rows)
             return together.flatten(0, 1)
         outputs = []
         for place, count in enumerate(batch.counts):
@@ -172,8 +169,7 @@ class OneByOne:
 
     module: nn.Module
 
-    def __call__(self, parameters: Parameters, batch: Batch) -> torch.Tensor:
-        """The outputs for one client's records."""
+    def __call__(self, parameters: Parameters, batch: Batch) -> Tensor:
         own = {name: value.view(value.shape[1:]) for name, value in parameters.items()}
         with _LoopMode(batch):
             return called(self.module, own, batch.x)

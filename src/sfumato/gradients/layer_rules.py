@@ -10,14 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfumato.gradients.patches import Convolution, patches
 from sfumato.gradients.record_gradients import Dyads, Outer, Piece, Rows, Scattered
 
+Convolution: TypeAlias = nn.Conv1d | nn.Conv2d | nn.Conv3d
 _MEMORY = 40  # the operations that take as long as writing one number of a gradient and reading it back, as measured
 
 
@@ -35,6 +36,30 @@ def _linear(layer: nn.Linear, a: Tensor, g: Tensor) -> dict[str, Callable[[], Pi
         return {"weight": lambda: Dyads(a, g), "bias": lambda: Rows(g)}
     a, g = a.reshape(len(a), 1, -1, a.shape[-1]), g.reshape(len(g), 1, -1, g.shape[-1])
     return {"weight": lambda: _product(a, g), "bias": lambda: Rows(g.sum((1, 2)))}
+
+
+def patches(layer: Convolution, image: Tensor) -> Tensor:
+    """What lies under the kernel at every place of an image, copied: [records, groups, places, kernel * channels of the group]."""
+    mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+    padding = layer._reversed_padding_repeated_twice
+    a = functional.pad(image, padding, mode) if any(padding) else image
+    inside = a.shape[1] // layer.groups
+    steps = a.stride()[2:]
+    reach = [d * (k - 1) for d, k in zip(layer.dilation, layer.kernel_size, strict=True)]
+    counts = [(size - r - 1) // s + 1 for size, r, s in zip(a.shape[2:], reach, layer.stride, strict=True)]
+    records = ((len(a), layer.groups), (a.stride(0), inside * a.stride(1)))
+    places = (counts, [step * s for step, s in zip(steps, layer.stride, strict=True)])
+    patch = (
+        (*layer.kernel_size, inside),
+        (*(step * d for step, d in zip(steps, layer.dilation, strict=True)), a.stride(1)),
+    )
+    # Copy with the longer run of neighbours in memory innermost: channels (and columns) of a patch, or places in a line.
+    channels_run = inside * layer.kernel_size[-1] if a.stride(1) == 1 else 1
+    along_places = counts[-1] > channels_run
+    first, second = (patch, places) if along_places else (places, patch)
+    strided = a.as_strided((*records[0], *first[0], *second[0]), (*records[1], *first[1], *second[1]))
+    flat = strided.reshape(len(a), layer.groups, math.prod(first[0]), math.prod(second[0]))
+    return flat.transpose(2, 3) if along_places else flat
 
 
 def _convolution(layer: Convolution, a: Tensor, g: Tensor) -> dict[str, Callable[[], Piece]]:

@@ -82,27 +82,25 @@ class ConvolutionLink(Trained):
         return F.conv2d(x, own["weight"], own.get("bias"), layer.stride, layer.padding, layer.dilation, layer.groups), x
 
     def backward(self, g: Tensor, kept: Tensor, own: Own) -> Tensor:
-        (found,) = self._backward(g, kept, own, [True, False, False])
-        return found
+        return self._backward(g, kept, own, 0)
 
     def gradients(self, g: Tensor, x: Tensor, own: Own) -> dict[str, Tensor | Product]:
-        (weight,) = self._backward(g, x, own, [False, True, False])
-        found: dict[str, Tensor | Product] = {"weight": weight[None]}
+        found: dict[str, Tensor | Product] = {"weight": self._backward(g, x, own, 1)[None]}
         if "bias" in own:
             found["bias"] = g.sum((0, 2, 3))[None]  # faster than asking for both at once
         return found
 
     @property
     def misread(self) -> bool:
-        """Whether the library gets it wrong with channels last."""
         layer = self.layer
         return misread(layer.weight, layer.stride, layer.dilation, layer.groups)
 
-    def _backward(self, g: Tensor, x: Tensor, own: Own, wanted: list[bool]) -> list[Tensor]:
+    def _backward(self, g: Tensor, x: Tensor, own: Own, wanted: int) -> Tensor:
         layer = self.layer
         place = (layer.stride, layer.padding, layer.dilation, False, [0, 0], layer.groups)
-        found = _aten.convolution_backward(g, x, own["weight"], [layer.out_channels], *place, wanted)
-        return [part for part, asked in zip(found, wanted, strict=True) if asked]
+        asked = [part == wanted for part in range(3)]  # the gradient of the input, of the weight or of the bias
+        found: Tensor = _aten.convolution_backward(g, x, own["weight"], [layer.out_channels], *place, asked)[wanted]
+        return found
 
 
 class ReluLink(Link):
@@ -153,6 +151,5 @@ class FlattenLink(Link):
         return x.flatten(1), x
 
     def backward(self, g: Tensor, kept: Tensor, own: Own) -> Tensor:
-        return g.view(kept.shape).contiguous(
-            memory_format=torch.channels_last if kept.dim() == 4 else torch.contiguous_format
-        )
+        memory_format = torch.channels_last if kept.dim() == 4 else torch.contiguous_format
+        return g.view(kept.shape).contiguous(memory_format=memory_format)

@@ -84,7 +84,5 @@ class KeyedMasks(TorchFunctionMode):
         if self.off:
             return None
         if self.generator is None:
-            raise BadValue(
-                "the model has dropout in training mode and no key was given. Pass key=..., or call .eval()."
-            )
+            raise BadValue("the model has dropout in training mode and no key was given. Pass key=... or call .eval().")
         return torch.rand(tuple(shape), generator=self.generator) >= p

@@ -30,7 +30,8 @@ class MeanGradients:
     @staticmethod
     def of(forward: Stacked | OneByOne, loss: LossPerRecord, x: Tensor, clients: int = 1) -> MeanGradients:
         """Without autograd, if records like these of so many clients can go through the module as a chain."""
-        return MeanGradients(forward, loss, Chain.for_records(forward.module, x, clients))
+        chain = Chain.of(forward.module)
+        return MeanGradients(forward, loss, chain if chain is not None and chain.takes(x, clients) else None)
 
     def __call__(self, parameters: Parameters, batch: Batch, y: Tensor) -> Sequence[Tensor | Product]:
         """One gradient for each parameter, [clients, *shape], its own to write to; or the product that it is."""

@@ -32,9 +32,7 @@ def check_records_do_not_mix(module: nn.Module, loss: LossPerRecord, x: Tensor, 
     """
     refuse_batch_statistics(module)
     if len(x) < 2 or len(x) != len(y):
-        raise BadValue(
-            f"{len(x)} records with {len(y)} targets: give at least two, each with its target, to see if they mix."
-        )
+        raise BadValue(f"{len(x)} records with {len(y)} targets: at least two are needed, and one target for each.")
 
     def losses(order: Tensor) -> Tensor:
         with torch.no_grad(), KeyedMasks(Key.from_seed(0).generator()):  # the same masks each time

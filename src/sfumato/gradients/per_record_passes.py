@@ -152,15 +152,11 @@ def one_by_one(problem: Problem, row: Tensor, x: Tensor, y: Tensor) -> Pieces:
     """Each record alone by autograd: slow, and right by definition."""
     parameters = {name: value.requires_grad_(True) for name, value in problem.parameters(row).items()}
     rows: dict[str, list[Tensor]] = {name: [] for name in parameters}
+    leaves, nothing = list(parameters.values()), [None] * len(parameters)
     for record in range(len(x)):
         with torch.enable_grad():
             total = problem.total(x[record : record + 1], y[record : record + 1], parameters)
-            found = (
-                torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
-                if total.requires_grad
-                else None
-            )
-        for place, (name, value) in enumerate(parameters.items()):
-            gradient = None if found is None else found[place]
+            found = torch.autograd.grad(total, leaves, allow_unused=True) if total.requires_grad else nothing
+        for name, value, gradient in zip(rows, leaves, found, strict=True):
             rows[name].append(torch.zeros(value.shape) if gradient is None else gradient.to_dense().float())
     return {name: Rows(torch.stack(gradients)) for name, gradients in rows.items()}

@@ -60,7 +60,6 @@ class Problem:
 
     @staticmethod
     def of(module: nn.Module, layout: Layout, loss: LossPerRecord) -> Problem:
-        """With the layers looked up."""
         return Problem(module, layout, loss, layers=ruled_layers(module), chain=Chain.of(module))
 
     def total(self, x: Tensor, y: Tensor, parameters: dict[str, Tensor] | None = None) -> Tensor:

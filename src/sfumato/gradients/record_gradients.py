@@ -1,7 +1,6 @@
 """The gradients of all records of a batch, one parameter at a time, in whatever form is the cheapest.
 
-A piece knows its squared norm for every record and adds the weighted sum over the records to the result. Norms are taken in
-float64, whose range holds every product of two float32 numbers.
+Norms are taken in float64, whose range holds every product of two float32 numbers.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from sfumato.pieces.norms import norms_from_above
+from sfumato.pieces.norms import exact_norms, norms_from_above
 from sfumato.update import Layout
 
 _ROUNDING = 2.0**-24
@@ -22,7 +21,7 @@ _HUGE = 2.0**48  # an input from which on what a factor rounds off near zero cou
 
 @runtime_checkable
 class Piece(Protocol):
-    """The gradients of one parameter for all records, in whatever form is the cheapest."""
+    """The gradients of one parameter for all records."""
 
     def squares(self) -> Tensor:
         """The squared norm for every record, float64 [records]."""
@@ -39,11 +38,9 @@ class Rows:
     kernel: tuple[int, ...] = ()
 
     def squares(self) -> Tensor:
-        """The sum of the squares."""
         return norms_from_above(self.gradients.reshape(len(self.gradients), -1)).square()
 
     def add_to(self, total: Tensor, factors: Tensor) -> None:
-        """One product of a matrix and a vector."""
         columns = self.gradients.reshape(len(factors), -1).T
         if self.kernel:
             total.add_(_channels_first(torch.mv(columns, factors), total.shape, self.kernel))
@@ -59,12 +56,10 @@ class Dyads:
     outputs: Tensor
 
     def squares(self) -> Tensor:
-        """A product of two norms."""
-        lengths = _norms(self.inputs, 1)
-        return torch.where(lengths < _HUGE, lengths * _norms(self.outputs, 1), math.inf).square()
+        lengths = exact_norms(self.inputs)
+        return torch.where(lengths < _HUGE, lengths * exact_norms(self.outputs), math.inf).square()
 
     def add_to(self, total: Tensor, factors: Tensor) -> None:
-        """One matrix product over the records."""
         total.addmm_((self.outputs * factors[:, None]).T, self.inputs)
 
 
@@ -81,7 +76,6 @@ class Outer:
     kernel: tuple[int, ...] = ()
 
     def squares(self) -> Tensor:
-        """A product of two Gram matrices."""
         positions = self.inputs.shape[2]
         inputs, outputs = _gram(self.inputs), _gram(self.outputs)
         norms_squared = (inputs * outputs).sum((1, 2, 3)).clamp(min=0.0)
@@ -91,7 +85,6 @@ class Outer:
         return torch.where(longest < _HUGE, norms, math.inf).square()
 
     def add_to(self, total: Tensor, factors: Tensor) -> None:
-        """One matrix product over records and positions together."""
         scaled = self.outputs * factors[:, None, None, None]
         if scaled.shape[1] == 1 and not self.kernel:
             total.addmm_(scaled.flatten(0, 2).T, self.inputs.flatten(0, 2))
@@ -110,18 +103,11 @@ class Scattered:
     records: int
 
     def squares(self) -> Tensor:
-        """The sum of the squares."""
-        squares = _norms(self.gradients, 1).square()
+        squares = exact_norms(self.gradients).square()
         return squares.new_zeros(self.records).index_add_(0, self.record, squares)
 
     def add_to(self, total: Tensor, factors: Tensor) -> None:
-        """Add each row where it belongs."""
         total.index_add_(0, self.word, self.gradients * factors[self.record, None])
-
-
-def _norms(part: Tensor, *dimensions: int) -> Tensor:
-    norms: Tensor = torch.linalg.vector_norm(part, dim=dimensions, dtype=torch.float64)
-    return norms
 
 
 def _gram(part: Tensor) -> Tensor:

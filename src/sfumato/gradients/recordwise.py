@@ -34,31 +34,16 @@ _LAYERS = {
     F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d, F.instance_norm,
     torch.max_pool1d, torch.max_pool2d, torch.max_pool3d, torch.conv1d,
 }  # fmt: skip
-_NORMS = {F.layer_norm, *([F.rms_norm] if hasattr(F, "rms_norm") else [])}
+_NORMS = {F.layer_norm, F.rms_norm}
 _SUMS = {torch.add, Tensor.add, Tensor.add_, Tensor.__add__, Tensor.__radd__, Tensor.__iadd__}
 _RESHAPES = {
-    torch.flatten,
-    Tensor.flatten,
-    Tensor.view,
-    Tensor.reshape,
-    torch.reshape,
-    Tensor.unflatten,
-    torch.unflatten,
-}
+    torch.flatten, Tensor.flatten, Tensor.view, Tensor.reshape, torch.reshape, Tensor.unflatten, torch.unflatten,
+}  # fmt: skip
 _ALONG = {F.softmax, F.log_softmax, torch.softmax, torch.log_softmax, Tensor.softmax, Tensor.log_softmax}
 _FACTS = {"size", "dim", "ndimension", "is_floating_point", "is_contiguous"}
 _ATTRIBUTES = {
-    "shape",
-    "dtype",
-    "device",
-    "ndim",
-    "requires_grad",
-    "is_leaf",
-    "layout",
-    "is_cuda",
-    "is_sparse",
-    "is_nested",
-}
+    "shape", "dtype", "device", "ndim", "requires_grad", "is_leaf", "layout", "is_cuda", "is_sparse", "is_nested",
+}  # fmt: skip
 
 
 class MixesRecords(Exception):
@@ -142,19 +127,12 @@ def has_own_backward(output: Tensor, *but: type[torch.autograd.Function]) -> boo
     return False
 
 
-def known_record_wise(loss: Callable[..., Any]) -> bool:
-    """Whether a loss is one of the library's own, which look at each record alone."""
-    function = loss.func if isinstance(loss, functools.partial) else loss
-    return any(function is known for known in RECORD_WISE)  # a user's own may have no hash
-
-
 def losses_apart(loss: Callable[..., Tensor], outputs: Tensor, y: Tensor, size: int) -> Tensor:
-    """The losses of groups of `size` records, each group alone, unless the loss is known to be record-wise."""
-    if known_record_wise(loss):
+    """The losses of groups of `size` records, each group alone, unless it is one of the library's own, which are record-wise."""
+    function = loss.func if isinstance(loss, functools.partial) else loss
+    if any(function is known for known in RECORD_WISE):  # a user's own may have no hash
         return loss(outputs, y)
-    return torch.cat(
-        [loss(some, of) for some, of in zip(torch.split(outputs, size), torch.split(y, size), strict=True)]
-    )
+    return torch.cat([loss(one, of) for one, of in zip(torch.split(outputs, size), torch.split(y, size), strict=True)])
 
 
 def losses_of(loss: Callable[..., Tensor], outputs: Tensor, y: Tensor, records: int) -> Tensor:

@@ -40,7 +40,6 @@ class Schedule:
 
     @staticmethod
     def of(batches: Sequence[np.ndarray], sizes: Sequence[int]) -> Schedule:
-        """The schedule for one block of clients."""
         order = tuple(sorted(range(len(batches)), key=lambda i: -len(batches[i])))
         steps = len(batches[order[0]]) if order else 0
         width = max((batch.shape[1] for batch in batches), default=0)

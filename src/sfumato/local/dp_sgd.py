@@ -1,25 +1,35 @@
-"""Local training that is private for each record before anything leaves the client."""
+"""Local training that is private for each record before anything leaves the client, and the same without privacy."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sfumato.claim import Claim
 from sfumato.data.population import Records
 from sfumato.errors import BadValue, DataError
-from sfumato.gradients import ClippedSum, LossPerRecord, check_records_do_not_mix
+from sfumato.gradients import (
+    Batch,
+    ClippedSum,
+    DropoutMasks,
+    LossPerRecord,
+    MeanGradients,
+    check_records_do_not_mix,
+    written_out,
+)
+from sfumato.key import Key
 from sfumato.local.task import Task
 from sfumato.pieces.law import Gaussian
 from sfumato.pieces.optimizer import GradientDescent
 from sfumato.pieces.payment import check_batch, pay_in_local_steps
 from sfumato.pieces.protocol import LocalPiece
-from sfumato.pieces.sampler import Everyone, FixedSize, Poisson
+from sfumato.pieces.sampler import FixedSize, Sampler
 from sfumato.shapes import Row, Rows
 
 
@@ -39,7 +49,7 @@ class DpSgd(LocalPiece):
     """
 
     steps: int
-    batch: Poisson | FixedSize | Everyone
+    batch: Sampler
     records: int
     clip: float = 1.0
     noise_multiplier: float = 1.0
@@ -69,58 +79,103 @@ class DpSgd(LocalPiece):
         return self.batch.expected(self.records)
 
     def noise_and_norm(self) -> tuple[float, float]:
-        """The noise multiplier, and the norm that it is a multiple of."""
         return self.noise_multiplier, self.clip
 
     def with_noise(self, noise_multiplier: float) -> DpSgd:
-        """The same with other noise."""
         return replace(self, noise_multiplier=noise_multiplier)
 
     def carry(self, claim: Claim) -> Claim:
-        """Records are paid for; clients are not."""
-        return pay_in_local_steps(claim, self.law, self.clip, self.batch, self.records, self.steps)
-
-    @property
-    def law(self) -> Gaussian:
-        """The noise of a step."""
-        return Gaussian(self.noise_multiplier)
+        law = Gaussian(self.noise_multiplier)
+        return pay_in_local_steps(claim, law, self.clip, self.batch, self.records, self.steps)
 
     def check(self, module: nn.Module, loss: LossPerRecord, example: Records) -> None:
-        """Refuse a module or a loss in which records reach each other."""
         check_records_do_not_mix(module, loss, example.x, example.y)
 
     def trial(self) -> tuple[DpSgd, int]:
-        """The same training for two steps, and how many records that takes: for measuring."""
         records = 2 * self.batch.size if isinstance(self.batch, FixedSize) else self.records
         return replace(self, steps=2, records=records), records
 
     def train(self, task: Task) -> Rows:
-        """The rows, one client after another."""
         clipped = _clipped_sum(task, self.clip, self.micro_batch)
         return torch.stack([self._client(task.only(place), clipped) for place in range(len(task.clients))])
 
     def _client(self, task: Task, clipped: ClippedSum) -> Row:
-        (records,), (key,) = task.clients, task.keys
+        (records,) = task.clients
         if isinstance(self.batch, FixedSize) and records.count < self.records:
             raise DataError(
                 f"a client has {records.count} records, fewer than the {self.records} that were declared: its batches would draw "
                 "each record more often than is accounted. Declare fewer (--records), or leave the client out."
             )
-        row = start = task.starts[0]
-        state = self.optimizer.start(row)
-        optimizer = replace(self.optimizer, lr=self.optimizer.lr * self.lr_decay**task.round)
-        for step in range(self.steps):
-            own = key.child("step", number=step)
-            drawn = torch.from_numpy(self.batch.draw(records.count, own.child("batch")))
-            total = clipped(row, records.x[drawn], records.y[drawn], own.child("dropout"))
-            noisy = own.child("noise").normal(len(row)).mul_(self.noise_multiplier * self.clip).add_(total.double())
-            gradient = noisy.div_(self.divisor).float()
+
+        def gradient(row: Row, drawn: Tensor, key: Key) -> Row:
+            total = clipped(row, records.x[drawn], records.y[drawn], key.child("dropout"))
+            noisy = key.child("noise").normal(len(row)).mul_(self.noise_multiplier * self.clip).add_(total.double())
+            mean = noisy.div_(self.divisor).float()
             if self.weight_decay:
-                gradient = gradient + self.weight_decay * row
+                mean = mean + self.weight_decay * row
             if self.proximal:
-                gradient = gradient + self.proximal * (row - start)
-            row, state = optimizer.step(row, state, -gradient)
-        return row - task.params
+                mean = mean + self.proximal * (row - task.starts[0])
+            return mean
+
+        return _moved(self, task, gradient)
+
+
+@dataclass(frozen=True)
+class PlainSteps(LocalPiece):
+    """DpSgd without clip and noise: each step draws a batch and moves along its mean gradient.
+
+    States nothing: however it trains, a client can move its row without bound.
+    """
+
+    steps: int
+    batch: Sampler
+    optimizer: Any = field(default_factory=GradientDescent)
+    weight_decay: float = 0.0
+    lr_decay: float = 1.0
+    one_by_one: ClassVar[bool] = True
+    fresh_rows: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or not 0.0 < self.lr_decay <= 1.0 or self.weight_decay < 0.0:
+            raise BadValue(f"{self}: steps is at least 1, lr_decay above 0 and at most 1, weight_decay not negative.")
+
+    def carry(self, claim: Claim) -> Claim:
+        return claim
+
+    def trial(self) -> tuple[PlainSteps, int]:
+        return replace(self, steps=2), 2 * self.batch.size if isinstance(self.batch, FixedSize) else 64
+
+    def train(self, task: Task) -> Rows:
+        return torch.stack([self._client(task.only(place)) for place in range(len(task.clients))])
+
+    def _client(self, task: Task) -> Row:
+        (records,), (key,) = task.clients, task.keys
+        masks = DropoutMasks([key.child("dropout")])
+        mean_gradients = MeanGradients.of(task.forward, task.loss, records.x)
+
+        def gradient(row: Row, drawn: Tensor, key: Key) -> Row | None:
+            if not len(drawn):
+                return None
+            batch = Batch(records.x[drawn], (len(drawn),), masks)
+            found = mean_gradients(task.layout.split(row[None]), batch, records.y[drawn])
+            return torch.cat([part.flatten() for part in written_out(found)]) + self.weight_decay * row
+
+        return _moved(self, task, gradient)
+
+
+def _moved(piece: DpSgd | PlainSteps, task: Task, gradient: Callable[[Row, Tensor, Key], Row | None]) -> Row:
+    """How far a client gets by steps on drawn records; where there is no gradient, no step."""
+    (records,), (key,) = task.clients, task.keys
+    row = task.starts[0]
+    state = piece.optimizer.start(row)
+    optimizer = replace(piece.optimizer, lr=piece.optimizer.lr * piece.lr_decay**task.round)
+    for step in range(piece.steps):
+        own = key.child("step", number=step)
+        drawn = torch.from_numpy(piece.batch.draw(records.count, own.child("batch")))
+        found = gradient(row, drawn, own)
+        if found is not None:
+            row, state = optimizer.step(row, state, -found)
+    return row - task.params
 
 
 # One for each module (each worker has a copy of its own): choosing the fast way takes longer than a step.

@@ -41,9 +41,7 @@ class PerClient(LocalPiece):
         object.__setattr__(self, "own", tuple((tuple(sorted(who)), piece) for piece, who in groups.items()))
         named = sorted(client for who, _ in self.own for client in who)
         if any(client < 0 for client in named) or len(set(named)) < len(named):
-            raise BadValue(
-                f"PerClient: {named} are the clients with their own settings. Name each once, by its number."
-            )
+            raise BadValue(f"PerClient: {named} are the clients with their own settings. Name each once, by number.")
 
     @property
     def pieces(self) -> tuple[LocalPiece, ...]:
@@ -52,7 +50,6 @@ class PerClient(LocalPiece):
 
     @property
     def one_by_one(self) -> bool:
-        """Whether every piece trains one client after another."""
         return all(piece.one_by_one for piece in self.pieces)
 
     def carry(self, claim: Claim) -> Claim:
@@ -81,7 +78,6 @@ class PerClient(LocalPiece):
         return ByClient(events[0], tuple((who, event) for (who, _), event in zip(self.own, events[1:], strict=True)))
 
     def noise_and_norm(self) -> tuple[float, float | None] | None:
-        """Those of the default."""
         return self.default.noise_and_norm()
 
     def with_noise(self, noise_multiplier: float) -> PerClient:
@@ -99,27 +95,20 @@ class PerClient(LocalPiece):
         """The same for every client: rows are added."""
         lengths = {piece.message_length(layout) for piece in self.pieces}
         if len(lengths) > 1:
-            raise BadValue(
-                f"PerClient: the clients' messages have lengths {sorted(lengths)}. Give all the same length."
-            )
+            raise BadValue(f"PerClient: the clients' messages have lengths {sorted(lengths)}. Give all the same.")
         return lengths.pop()
 
     def check(self, module: nn.Module, loss: LossPerRecord, example: Records) -> None:
-        """What every piece refuses."""
         for piece in self.pieces:
             piece.check(module, loss, example)
 
     def trial(self) -> tuple[LocalPiece, int]:
-        """The default's, for measuring."""
         return self.default.trial()
 
     def train(self, task: Task) -> Rows:
-        """The rows, in the order given."""
         chosen = {client: piece for who, piece in self.own for client in who}
         if len(task.ids) != len(task.clients):
-            raise BadValue(
-                "PerClient: the engine does not say which clients these are, so none can train by its own settings."
-            )
+            raise BadValue("PerClient: the engine does not say which clients these are, so none has its own settings.")
         pieces = [chosen.get(client, self.default) for client in task.ids]
         rows = torch.empty(len(task.clients), self.message_length(task.layout))
         for piece in dict.fromkeys(pieces):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
 import torch
+from torch import Tensor
 
 from sfumato.claim import Claim
 from sfumato.errors import BadValue
@@ -61,11 +61,9 @@ class Sgd(LocalPiece):
             raise BadValue(f"Sgd(project={self.project}): the radius of the ball is positive.")
 
     def carry(self, claim: Claim) -> Claim:
-        """Nothing is bounded."""
         return claim
 
     def trial(self) -> tuple[Sgd, int]:
-        """The same training for a few steps, and how many records that takes: for measuring."""
         if self.epochs is None:
             return replace(self, steps=4), 4 * self.batch_size
         return replace(self, epochs=min(self.epochs, 3)), 2 * self.batch_size
@@ -81,27 +79,19 @@ class Sgd(LocalPiece):
         if self._linear and task.together:
             visits = [int((own >= 0).sum()) for own in batches]
             widths = [mean_gradients.span_width(one.x, often) for one, often in zip(task.clients, visits, strict=True)]
-        groups: dict[int, list[int]] = {}
-        for place, width in enumerate(widths):
-            groups.setdefault(width, []).append(place)
-        if len(groups) == 1:
-            return self._group(task, mean_gradients, batches, *groups)
         rows = torch.empty_like(task.starts, memory_format=torch.contiguous_format)
-        for width, places in groups.items():
-            own = [batches[place] for place in places]
-            rows[places] = self._group(task.some(places), mean_gradients, own, width)
+        for width in dict.fromkeys(widths):
+            places = [place for place, own in enumerate(widths) if own == width]
+            schedule = Schedule.of([batches[i] for i in places], [task.clients[i].count for i in places])
+            order = [places[i] for i in schedule.order]
+            if order == list(range(len(widths))):
+                return self._train(task, mean_gradients, schedule, width)
+            found = self._train(task.some(order), mean_gradients, schedule, width)
+            rows.index_copy_(0, torch.tensor(order), found)
         return rows
 
-    def _group(self, task: Task, mean_gradients: MeanGradients, batches: Sequence[np.ndarray], width: int) -> Rows:
-        """The same for clients that all train in the weight, or all in a span of about this width."""
-        schedule = Schedule.of(batches, [records.count for records in task.clients])
-        if schedule.order == tuple(range(len(task.clients))):
-            return self._train(task, mean_gradients, schedule, width)
-        rows = self._train(task.some(schedule.order), mean_gradients, schedule, width)
-        return rows.index_select(0, torch.from_numpy(np.argsort(schedule.order)))
-
     def _train(self, task: Task, mean_gradients: MeanGradients, schedule: Schedule, width: int) -> Rows:
-        """The same for clients in the order of the schedule."""
+        """The same for clients in the order of the schedule, all in the weight or all in a span of about this width."""
         masks = DropoutMasks([key.child("dropout") for key in task.keys])
         y = torch.cat([records.y for records in task.clients])
         clients, span = [records.x for records in task.clients], None
@@ -119,7 +109,7 @@ class Sgd(LocalPiece):
         else:
             # Several clients' views lie apart, and batched products want them together.
             model = {name: value.clone(memory_format=torch.contiguous_format) for name, value in start.items()}
-        velocity: list[torch.Tensor] = []
+        velocity: list[Tensor] = []
         lr = self.lr * self.lr_decay**task.round
         for step in range(schedule.steps):
             index, counts = schedule.at(step)
@@ -136,7 +126,8 @@ class Sgd(LocalPiece):
                 anchors = list(task.layout.split(task.starts[:active]).values()) if self.penalties else []
                 velocity = self._step(leaves, gradients, velocity, anchors, lr)
                 if self.project is not None:
-                    inside = task.params + clipped(_joined(leaves) - task.params, self.project)
+                    reached = torch.cat([leaf.reshape(active, -1) for leaf in leaves], dim=1)
+                    inside = task.params + clipped(reached - task.params, self.project)
                     torch._foreach_copy_(leaves, list(task.layout.split(inside).values()))
         if span is not None:
             span.write(model, views)
@@ -152,12 +143,12 @@ class Sgd(LocalPiece):
 
     def _step(
         self,
-        leaves: list[torch.Tensor],
-        found: Sequence[torch.Tensor | Product],
-        velocity: list[torch.Tensor],
-        anchors: list[torch.Tensor],
+        leaves: list[Tensor],
+        found: Sequence[Tensor | Product],
+        velocity: list[Tensor],
+        anchors: list[Tensor],
         lr: float,
-    ) -> list[torch.Tensor]:
+    ) -> list[Tensor]:
         """Move the leaves in place; give back the momentum."""
         if not self.momentum and not self.penalties:
             for leaf, gradient in zip(leaves, found, strict=True):
@@ -180,11 +171,6 @@ class Sgd(LocalPiece):
         for leaf, gradient in zip(leaves, grads, strict=True):
             leaf.sub_(gradient, alpha=lr)
         return velocity
-
-
-def _joined(leaves: Sequence[torch.Tensor]) -> Rows:
-    """The rows of several clients' parameters."""
-    return torch.cat([leaf.reshape(len(leaf), -1) for leaf in leaves], dim=1)
 
 
 def local_sgd(

@@ -42,7 +42,6 @@ class Task:
         return replace(self, starts=self.starts[one], clients=self.clients[one], keys=self.keys[one], ids=self.ids[one])
 
     def some(self, places: Sequence[int]) -> Task:
-        """The same work for several of the clients."""
         clients, keys = [self.clients[place] for place in places], [self.keys[place] for place in places]
         ids = [self.ids[place] for place in places] if self.ids else ()
         starts = self.params.expand(len(places), -1) if self.together else self.starts[list(places)]

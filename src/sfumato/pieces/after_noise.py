@@ -29,14 +29,12 @@ class PostProcess(ServerPiece):
     data: Any = None  # PublicData; anything else is refused with its reason
 
     def __call__(self, value: Row, context: Context) -> Row:
-        """The processed value."""
         result = self.function(value) if self.data is None else self.function(value, self.data)
         if result.shape != value.shape:
             raise BadValue(f"PostProcess returned shape {tuple(result.shape)}, but the row has {tuple(value.shape)}.")
         return result
 
     def carry(self, claim: Claim) -> Claim:
-        """Free after payment, on public data."""
         if self.data is not None and not isinstance(self.data, PublicData):
             raise UnsoundRound(
                 f"PostProcess reads {type(self.data).__name__}, which is not PublicData: looking at private data after the "
@@ -73,13 +71,11 @@ class LaplacianSmoothing(ServerPiece):
             raise BadValue(f"LaplacianSmoothing(strength={self.strength}): the strength is not negative, e.g. 1.0.")
 
     def __call__(self, value: Row, context: Context) -> Row:
-        """The smoothed row."""
         row = value.detach().cpu().double()
         parts = context.layout.layers(row, self) if self.per_layer else (row,)
         return torch.from_numpy(np.concatenate([smooth(part.numpy(), self.strength) for part in parts])).to(value)
 
     def carry(self, claim: Claim) -> Claim:
-        """No norm grows."""
         return claim.at_server(self)
 
 
@@ -107,22 +103,3 @@ def _wrapped(x: np.ndarray, root: float) -> float:
     reach = len(x) if root == 0.0 else min(len(x), 1 + int(math.log(_NEGLIGIBLE) / math.log(root)))
     once = float(np.dot(x[::-1][:reach], root ** np.arange(reach)))
     return once / (1.0 - root ** len(x))
-
-
-def risk(strength: float, power: np.ndarray, stddev: float) -> float:
-    """Proposition 1: the expected squared error of the smoothed noisy row.
-
-    `power` is the squared size of the true row's part at each of its frequencies (`abs(fft(v))**2 / d`): public knowledge of
-    how smooth updates are, never computed from private ones.
-    """
-    eigenvalues = 2.0 - 2.0 * np.cos(2.0 * np.pi * np.arange(len(power)) / len(power))
-    shrink = 1.0 / (1.0 + strength * eigenvalues)
-    return float((((1.0 - shrink) ** 2) * power + (stddev * shrink) ** 2).sum())
-
-
-def best_strength(power: np.ndarray, stddev: float, largest: float = 100.0) -> float:
-    """The strength with the least risk for a public smoothness; 0 if smoothing does not pay."""
-    from scipy.optimize import minimize_scalar
-
-    found = minimize_scalar(lambda s: risk(s, power, stddev), bounds=(0.0, largest), method="bounded")
-    return float(found.x) if risk(found.x, power, stddev) < risk(0.0, power, stddev) else 0.0

@@ -18,7 +18,6 @@ class Plain(Channel):
     shows: ClassVar[str] = "every message"
 
     def carry(self, claim: Claim) -> Claim:
-        """As it was, but for noise shares."""
         return claim if claim.share is None else pay_by_shares(claim, seen=claim.share)
 
 
@@ -35,7 +34,6 @@ class SecureSum(Channel):
     shows: ClassVar[str] = "the sum of the messages"
 
     def carry(self, claim: Claim) -> Claim:
-        """The sum is paid for by the shares in it."""
         if claim.share is None and self.smallest:
             raise UnsoundRound(
                 f"{text(self)} gives small cohorts up, which tells of who was drawn, and no share of noise in the sum pays for it.",

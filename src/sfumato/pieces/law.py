@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from sfumato.account.event import Event, GaussianEvent, LaplaceEvent
-from sfumato.claim import Claim, Reach
+from sfumato.claim import Claim, Noisy, Reach, text
 from sfumato.errors import BadValue
 from sfumato.key import Key
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @runtime_checkable
-class Law(Protocol):
+class Law(Noisy, Protocol):
     """Noise on every coordinate, as a multiple of the norm that bounds a row."""
 
     @property
@@ -26,12 +26,6 @@ class Law(Protocol):
     def stddev(self, claim: Claim) -> float:
         """The standard deviation on each coordinate; infinite where nothing bounds the norm that it is a multiple of."""
 
-    def distance(self, reach: Reach) -> float:
-        """How far a unit moves the value, in the norm that this law has a proof for."""
-
-    def event(self, stddev: float, reach: Reach) -> Event:
-        """What one release costs, if a unit can move it so far."""
-
     def sample(self, shape: tuple[int, ...], stddev: float, key: Key) -> torch.Tensor:
         """Float64 noise of this standard deviation."""
 
@@ -39,50 +33,49 @@ class Law(Protocol):
         """The same law with another multiple."""
 
 
-def _check(law: str, noise_multiplier: float) -> None:
-    if not (noise_multiplier > 0.0 and math.isfinite(noise_multiplier)):
-        raise BadValue(
-            f"{law}(noise_multiplier={noise_multiplier}): the noise multiplier is positive and finite, e.g. 1.0. "
-            "For a run without noise use the recipe fedavg, the non-private baseline."
-        )
+Same = TypeVar("Same", bound="_Multiple")
 
 
 @dataclass(frozen=True)
-class Gaussian:
+class _Multiple:
+    """Noise that is a positive multiple of a norm."""
+
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        if not (self.noise_multiplier > 0.0 and math.isfinite(self.noise_multiplier)):
+            raise BadValue(
+                f"{text(self)}: the noise multiplier is positive and finite, e.g. 1.0. "
+                "For a run without noise use the recipe fedavg, the non-private baseline."
+            )
+
+    def with_noise(self: Same, noise_multiplier: float) -> Same:
+        return replace(self, noise_multiplier=noise_multiplier)
+
+
+@dataclass(frozen=True)
+class Gaussian(_Multiple):
     """N(0, stddev^2) on every coordinate, with stddev = `noise_multiplier` times the L2 norm that bounds a row.
 
     States: `GaussianEvent(stddev / L2 distance)`. The Gaussian mechanism depends on the L2 distance of the two means
     only, whatever the dimension (Dong, Roth, Su 2022, Theorem 2.7).
     """
 
-    noise_multiplier: float
-
-    def __post_init__(self) -> None:
-        _check("Gaussian", self.noise_multiplier)
-
     def stddev(self, claim: Claim) -> float:
-        """The standard deviation on each coordinate."""
         return self.noise_multiplier * claim.l2
 
     def distance(self, reach: Reach) -> float:
-        """In L2."""
         return reach.l2
 
     def event(self, stddev: float, reach: Reach) -> Event:
-        """The ratio of the standard deviation to the distance."""
         return GaussianEvent(stddev / reach.l2)
 
     def sample(self, shape: tuple[int, ...], stddev: float, key: Key) -> torch.Tensor:
-        """Float64 noise."""
         return key.normal(*shape, stddev=stddev)
-
-    def with_noise(self, noise_multiplier: float) -> Gaussian:
-        """The same law with another multiple."""
-        return Gaussian(noise_multiplier)
 
 
 @dataclass(frozen=True)
-class Laplace:
+class Laplace(_Multiple):
     """Laplace noise of scale `noise_multiplier` times the L1 norm that bounds a row, on every coordinate.
 
     States: `LaplaceEvent(scale / L1 distance)`. The one-dimensional pair at the L1 distance dominates in every dimension:
@@ -90,27 +83,15 @@ class Laplace:
     L1 distance over the scale.
     """
 
-    noise_multiplier: float
-
-    def __post_init__(self) -> None:
-        _check("Laplace", self.noise_multiplier)
-
     def stddev(self, claim: Claim) -> float:
         """The standard deviation on each coordinate: the scale times the square root of 2."""
         return math.sqrt(2.0) * self.noise_multiplier * claim.l1
 
     def distance(self, reach: Reach) -> float:
-        """In L1."""
         return reach.l1
 
     def event(self, stddev: float, reach: Reach) -> Event:
-        """The ratio of the scale to the distance."""
         return LaplaceEvent(stddev / math.sqrt(2.0) / reach.l1)
 
     def sample(self, shape: tuple[int, ...], stddev: float, key: Key) -> torch.Tensor:
-        """Float64 noise."""
         return key.laplace(*shape, stddev=stddev)
-
-    def with_noise(self, noise_multiplier: float) -> Laplace:
-        """The same law with another multiple."""
-        return Laplace(noise_multiplier)

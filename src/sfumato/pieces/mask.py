@@ -41,9 +41,7 @@ class TopK(ClientPiece):
         _check_keep("TopK", self.keep)
 
     def __call__(self, rows: Rows, context: Context) -> Rows:
-        """The sparse rows."""
-        layers = [self._layer(part) for part in context.layout.layers(rows, self)]
-        return torch.cat(layers, dim=1)
+        return torch.cat([self._layer(part) for part in context.layout.layers(rows, self)], dim=1)
 
     def _layer(self, part: torch.Tensor) -> torch.Tensor:
         kept = kept_of(self.keep, part.shape[1])
@@ -53,17 +51,12 @@ class TopK(ClientPiece):
         return torch.from_numpy(np.where(_largest(np.abs(values), kept), values, np.float32(0.0))).to(part)
 
     def carry(self, claim: Claim) -> Claim:
-        """No norm grows."""
         if claim.at_client(self).share is not None:
             raise UnsoundRound(
                 f"{text(self)} comes after the noise shares, so a coordinate that few clients keep carries less noise than is "
                 "accounted, and which ones they keep is private.",
                 "put TopK before Clip and noise every coordinate, or use SharedMask.",
             )
-        return claim
-
-    def unproven(self, claim: Claim) -> Claim:
-        """How a round without a guarantee goes on."""
         return claim
 
 
@@ -84,7 +77,6 @@ class PublicTopK:
     data: Any
 
     def choose(self, keep: float, facts: Facts) -> np.ndarray:
-        """The kept coordinates, in order."""
         return largest(facts.train(self.data), keep, facts.layout)
 
 
@@ -93,7 +85,6 @@ class PreviousTopK:
     """The largest coordinates of each layer of the last released aggregate, which is already paid for; at first, random ones."""
 
     def choose(self, keep: float, facts: Facts) -> np.ndarray:
-        """The kept coordinates, in order."""
         if facts.previous is None:
             return RandomMask().choose(keep, facts)
         return largest(facts.previous, keep, facts.layout)
@@ -135,27 +126,22 @@ class SharedMask(ClientPiece):
 
     @property
     def needs_previous(self) -> bool:
-        """Whether the last release must be kept."""
         return isinstance(self.by, PreviousTopK)
 
     def prepare(self, facts: Facts) -> torch.Tensor:
-        """This round's coordinates."""
         return torch.from_numpy(self.by.choose(self.keep, facts))
 
     def __call__(self, rows: Rows, context: Context) -> torch.Tensor:
-        """The kept coordinates of each row."""
         assert context.prepared is not None, "the mask is prepared before the round"
         context.layout.check_whole(rows, self)
         return rows.index_select(1, context.prepared)
 
     def undo(self, value: Row, context: Context) -> torch.Tensor:
-        """The whole row, zero where nothing was sent."""
         assert context.prepared is not None, "the mask is prepared before the round"
         whole = torch.zeros(context.layout.dimension, dtype=value.dtype, device=value.device)
         return whole.index_copy(0, context.prepared, value)
 
     def carry(self, claim: Claim) -> Claim:
-        """No norm grows, and no coordinate is added."""
         if isinstance(self.by, PublicTopK) and not isinstance(self.by.data, PublicData):
             raise UnsoundRound(
                 f"SharedMask reads {type(self.by.data).__name__}, which is not PublicData: a mask made from private data tells "

@@ -28,20 +28,16 @@ class Mean(Aggregate):
             raise BadValue(f"Mean(over={self.over}): divide by a positive constant, such as the expected cohort size.")
 
     def weights(self, sizes: torch.Tensor) -> torch.Tensor:
-        """How much each row counts."""
         return torch.ones_like(sizes, dtype=torch.float64)
 
     def finish(self, total: Row, weight: float) -> Row:
-        """The aggregate from the sum of the weighted rows and the sum of the weights."""
         return total / self.over
 
     @property
     def divisor(self) -> float:
-        """The public constant that the sum is divided by."""
         return self.over
 
     def carry(self, claim: Claim) -> Claim:
-        """Rows become one."""
         return replace(claim.scaled(1.0 / self.over), aggregated=True)
 
 
@@ -60,7 +56,6 @@ class RealisedMean(Aggregate):
             raise BadValue(f"RealisedMean(by={self.by!r}): weigh by 'clients' or by 'examples'.")
 
     def weights(self, sizes: torch.Tensor) -> torch.Tensor:
-        """How much each row counts."""
         return sizes.double() if self.by == "examples" else torch.ones_like(sizes, dtype=torch.float64)
 
     def finish(self, total: Row, weight: float) -> Row:
@@ -68,7 +63,6 @@ class RealisedMean(Aggregate):
         return total / weight if weight > 0 else torch.zeros_like(total)
 
     def carry(self, claim: Claim) -> Claim:
-        """Only what is already private may be divided by a realised number."""
         if self.by == "examples" and (claim.share is not None or (claim.paid and not claim.sizes_are_public)):
             raise UnsoundRound(
                 "RealisedMean(by='examples') weighs by numbers of records, which are private here, after the noise was sized "
@@ -90,5 +84,4 @@ class RealisedMean(Aggregate):
         return self.unproven(claim)
 
     def unproven(self, claim: Claim) -> Claim:
-        """How a round without a guarantee goes on."""
         return replace(claim, aggregated=True)

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
 from sfumato.claim import Claim, text
 from sfumato.errors import BadValue, UnsoundRound
+from sfumato.key import Key
 from sfumato.pieces.context import Context
 from sfumato.pieces.law import Gaussian, Law
 from sfumato.pieces.payment import check_honest, pay_at_client, pay_at_server
 from sfumato.pieces.protocol import ClientPiece, ServerPiece
 from sfumato.shapes import Rows, Value
+
+
+def _with_own_noise(rows: Rows, law: Law, stddev: float, keys: Sequence[Key]) -> Rows:
+    """Each row with noise from its own key."""
+    own = [law.sample((rows.shape[1],), stddev, key) for key in keys]
+    return (rows.double() + torch.cat([torch.empty(0), *own]).reshape(rows.shape).to(rows.device)).to(rows.dtype)
 
 
 @dataclass(frozen=True)
@@ -28,30 +36,21 @@ class AddNoise(ClientPiece, ServerPiece):
     law: Law
 
     def __call__(self, value: Value, context: Context) -> Value:
-        """The noisy value, in the value's own type."""
         stddev = self.law.stddev(context.claim)
         if not math.isfinite(stddev):
-            raise UnsoundRound(
-                f"{text(self)}: nothing bounds a row, so the noise would be infinite.", "put a Clip before it."
-            )
-        noisy = value.double()
-        if context.claim.aggregated:
-            noisy = self.law.sample(tuple(value.shape), stddev, context.key).to(value.device).add_(noisy)
-        else:
-            own = [self.law.sample((value.shape[1],), stddev, key.child("message")) for key in context.keys]
-            noisy = noisy + torch.cat([torch.empty(0), *own]).reshape(value.shape).to(value.device)
-        return noisy.to(value.dtype)
+            raise UnsoundRound(f"{text(self)}: nothing bounds a row: its noise is infinite.", "put a Clip before it.")
+        if not context.claim.aggregated:
+            return _with_own_noise(value, self.law, stddev, [key.child("message") for key in context.keys])
+        noise = self.law.sample(tuple(value.shape), stddev, context.key).to(value.device)
+        return noise.add_(value.double()).to(value.dtype)
 
     def noise_and_norm(self) -> tuple[float, None]:
-        """The law's noise multiplier; the norm is the claim's."""
         return self.law.noise_multiplier, None
 
     def with_noise(self, noise_multiplier: float) -> AddNoise:
-        """The same with other noise."""
         return replace(self, law=self.law.with_noise(noise_multiplier))
 
     def carry(self, claim: Claim) -> Claim:
-        """Pay the event."""
         if claim.paid and math.isfinite(claim.l2):
             return claim  # more noise is free, and a piece before this one has paid
         if claim.paid:
@@ -86,21 +85,16 @@ class NoiseShare(ClientPiece):
         return self.law.stddev(claim) / math.sqrt(self.clients)
 
     def __call__(self, rows: Rows, context: Context) -> Rows:
-        """The rows, each with its own share."""
-        deviation = self._deviation(context.claim)
-        shares = [self.law.sample((rows.shape[1],), deviation, key.child("share")) for key in context.keys]
-        return (rows.double() + torch.cat([torch.empty(0), *shares]).reshape(rows.shape).to(rows.device)).to(rows.dtype)
+        keys = [key.child("share") for key in context.keys]
+        return _with_own_noise(rows, self.law, self._deviation(context.claim), keys)
 
     def noise_and_norm(self) -> tuple[float, None]:
-        """The law's noise multiplier; the norm is the claim's."""
         return self.law.noise_multiplier, None
 
     def with_noise(self, noise_multiplier: float) -> NoiseShare:
-        """The same with other noise."""
         return replace(self, law=self.law.with_noise(noise_multiplier))
 
     def carry(self, claim: Claim) -> Claim:
-        """A share of the noise is in each message."""
         if claim.at_client(self).paid:
             raise UnsoundRound(f"{text(self)} comes after noise that is already paid for.", "use one of the two.")
         if math.isinf(claim.l2):

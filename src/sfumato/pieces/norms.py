@@ -23,18 +23,19 @@ def norms_from_above(rows: Tensor) -> Tensor:
     size = rows.shape[1]
     whole = size // _RUN * _RUN
     if whole < _LONG or rows.dtype != torch.float32 or not len(rows):
-        return _exact(rows)
+        return exact_norms(rows)
     runs = torch.linalg.vector_norm(rows[:, :whole].reshape(len(rows), -1, _RUN), dim=2)
     if whole < size:
         runs = torch.cat([runs, torch.linalg.vector_norm(rows[:, whole:], dim=1, keepdim=True)], dim=1)
-    norms = _exact(runs)
+    norms = exact_norms(runs)
     fits = (norms > 1e-10) & (norms < math.inf)
     norms = norms * (1.0 + 2.0**-17)
     if not fits.all():  # row by row: no row's norm may depend on another row
-        norms[~fits] = _exact(rows[~fits])
+        norms[~fits] = exact_norms(rows[~fits])
     return norms
 
 
-def _exact(rows: Tensor) -> Tensor:
+def exact_norms(rows: Tensor) -> Tensor:
+    """The L2 norm of each row, summed in float64."""
     norms: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
     return norms

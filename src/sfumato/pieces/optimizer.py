@@ -6,6 +6,7 @@ The server steps along the aggregate; private local training steps along the neg
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import torch
 
@@ -30,11 +31,9 @@ class GradientDescent(StepRule):
         _positive("GradientDescent", self.lr)
 
     def step(self, params: Row, state: State, update: Row) -> tuple[Row, State]:
-        """One step along the update."""
         return torch.add(params, update, alpha=self.lr), state
 
     def carry(self, claim: Claim) -> Claim:
-        """Post-processing."""
         return claim
 
 
@@ -51,16 +50,13 @@ class Momentum(StepRule):
             raise BadValue(f"Momentum(momentum={self.momentum}): at least 0 and below 1.")
 
     def start(self, params: Row) -> State:
-        """A velocity of zero."""
         return {"velocity": torch.zeros_like(params)}
 
     def step(self, params: Row, state: State, update: Row) -> tuple[Row, State]:
-        """One step along the velocity."""
         velocity = self.momentum * state["velocity"] + update
         return params + self.lr * velocity, {"velocity": velocity}
 
     def carry(self, claim: Claim) -> Claim:
-        """Post-processing."""
         return claim
 
 
@@ -79,7 +75,6 @@ class Adam(StepRule):
             raise BadValue(f"{self}: both betas are at least 0 and below 1, and epsilon is positive.")
 
     def start(self, params: Row) -> State:
-        """Moments of zero."""
         return {
             "first": torch.zeros_like(params),
             "second": torch.zeros_like(params),
@@ -87,7 +82,6 @@ class Adam(StepRule):
         }
 
     def step(self, params: Row, state: State, update: Row) -> tuple[Row, State]:
-        """One Adam step."""
         count = state["count"] + 1
         first = self.beta1 * state["first"] + (1.0 - self.beta1) * update
         second = self.beta2 * state["second"] + (1.0 - self.beta2) * update.square()
@@ -97,7 +91,6 @@ class Adam(StepRule):
         return params, {"first": first, "second": second, "count": count}
 
     def carry(self, claim: Claim) -> Claim:
-        """Post-processing."""
         return claim
 
 
@@ -120,13 +113,11 @@ class Averaged(StepRule):
             raise BadValue("Averaged(Averaged(...)): an average of averages. Wrap the optimizer once.")
 
     def start(self, params: Row) -> State:
-        """The inner state, and an average of nothing."""
         nothing = {"average": torch.zeros_like(params), "count": torch.zeros((), dtype=torch.int64)}
         inner = self.inner.start(params)
         return {**{f"inner.{name}": value for name, value in inner.items()}, **nothing}
 
     def step(self, params: Row, state: State, update: Row) -> tuple[Row, State]:
-        """The inner step, and one iterate more in the average."""
         inner = {name.removeprefix("inner."): value for name, value in state.items() if name.startswith("inner.")}
         params, inner = self.inner.step(params, inner, update)
         average = self.decay * state["average"] + (1.0 - self.decay) * params
@@ -143,19 +134,18 @@ class Averaged(StepRule):
         return self.inner.carry(claim)
 
 
-def optimizer_named(name: str, lr: float) -> GradientDescent | Momentum | Adam:
+Named: TypeAlias = GradientDescent | Momentum | Adam
+
+
+def optimizer_named(name: str, lr: float) -> Named:
     """The optimizer of that name: sgd, momentum or adam."""
-    known: dict[str, type[GradientDescent | Momentum | Adam]] = {
-        "sgd": GradientDescent,
-        "momentum": Momentum,
-        "adam": Adam,
-    }
+    known: dict[str, type[Named]] = {"sgd": GradientDescent, "momentum": Momentum, "adam": Adam}
     if name not in known:
         raise BadValue(f"optimizer={name!r}: there is no such optimizer. {nearest(name, known)}")
     return known[name](lr=lr)
 
 
-def local_optimizer(name: str, lr: float) -> GradientDescent | Momentum | Adam:
+def local_optimizer(name: str, lr: float) -> Named:
     """The same for the steps of a client: Adam with the constants of Kingma and Ba, not those of FedAdam."""
     chosen = optimizer_named(name, lr)
     return replace(chosen, beta2=0.999, epsilon=1e-8) if isinstance(chosen, Adam) else chosen

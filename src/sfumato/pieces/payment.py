@@ -14,7 +14,7 @@ from sfumato.account.event import Event, Mixture, Relation, Repeated, Unit
 from sfumato.claim import Claim, text
 from sfumato.errors import UnsoundRound
 from sfumato.pieces.law import Law
-from sfumato.pieces.sampler import Everyone, FixedSize, Poisson
+from sfumato.pieces.sampler import FixedSize, Sampler
 
 ARITHMETIC = "idealised real arithmetic"
 HONEST_SERVER = "the server samples honestly"
@@ -91,19 +91,19 @@ def pay_by_shares(claim: Claim, seen: float | None, full: bool = True) -> Claim:
     )
 
 
-def pay_in_local_steps(
-    claim: Claim, law: Law, clip: float, batch: Poisson | FixedSize | Everyone, records: int, steps: int
-) -> Claim:
+def pay_in_local_steps(claim: Claim, law: Law, clip: float, batch: Sampler, records: int, steps: int) -> Claim:
     """Each of `steps` adds noise to a sum of clipped gradients of drawn records: it pays for a record, and for no client.
 
     One step is a round of its own, whose rows are the records of one client: the same sampler states the same things
-    about them (`records` is the fewest that a client has, in both neighbouring worlds). All steps happen only when the client
-    takes part, which everybody may see. It holds against the server too.
+    about them (`records` is the fewest that a client has, in both neighbouring worlds), and no record tells whether it was drawn.
+    All steps happen only when the client takes part, which everybody may see. It holds against the server too.
     """
     if claim.unit is Unit.CLIENT:
         return claim
     relation = claim.relation if claim.relation_is_asked else batch.relation
-    step = _record_claim(claim, clip, batch, records, relation)
+    check_batch(batch)
+    drawn = replace(batch, curious=0) if isinstance(batch, FixedSize) else batch
+    step = drawn.carry(Claim(Unit.CLIENT, relation, records, claim.dimension)).bounded(l2=clip)
     stddev = law.stddev(step)
     cost = Repeated(step.amplified(partial(law.event, stddev)), steps)
 
@@ -125,18 +125,9 @@ def pay_in_local_steps(
     ).assuming(ARITHMETIC, *honest, *declared)
 
 
-def _record_claim(
-    claim: Claim, clip: float, batch: Poisson | FixedSize | Everyone, records: int, relation: Relation
-) -> Claim:
-    """What is provable of one step, where rows are records; no record tells whether it was drawn."""
-    check_batch(batch)
-    drawn = replace(batch, curious=0) if isinstance(batch, FixedSize) else batch
-    return drawn.carry(Claim(Unit.CLIENT, relation, records, claim.dimension)).bounded(l2=clip)
-
-
 def check_batch(batch: object) -> None:
     """Refuse batches for which nothing is proven."""
-    if not isinstance(batch, Poisson | FixedSize | Everyone):
+    if not isinstance(batch, Sampler):
         raise UnsoundRound(
             f"DpSgd(batch={batch!r}): records that take turns in shuffled epochs are not drawn independently, so the "
             "amplification that is proven for random batches does not hold.",

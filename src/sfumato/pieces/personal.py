@@ -26,17 +26,13 @@ class HelperBlend(PersonalPiece):
     def __post_init__(self) -> None:
         for weight in (self.weight, *(weight for _, weight in self.own)):
             if not 0.0 <= weight <= 1.0:
-                raise BadValue(
-                    f"HelperBlend(weight={weight}): the weight of the global model is from 0 to 1, e.g. 0.1."
-                )
+                raise BadValue(f"HelperBlend(weight={weight}): the weight of the global model is from 0 to 1.")
 
     def keep(self, own: Row, params: Row, client: int) -> Row:
-        """What the client stores after a round: its next start."""
         weight = next((weight for number, weight in self.own if number == client), self.weight)
         return (1.0 - weight) * own + weight * params
 
     def carry(self, claim: Claim) -> Claim:
-        """Only what is already private may be read again by a later round."""
         if claim.unit is Unit.RECORD and not claim.local_paid:
             raise UnsoundRound(
                 "HelperBlend stores a model that local training made without noise, and the next round reads it: a record would "

@@ -9,15 +9,15 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
-from sfumato.claim import Claim, Reach, Release, text
+from sfumato.claim import Claim, Sampling, text
 from sfumato.errors import BadValue
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
-    from torch import nn
+    from torch import Tensor, nn
 
-    from sfumato.account.event import Event, Relation
+    from sfumato.account.event import Relation
     from sfumato.data.population import Records
     from sfumato.gradients import LossPerRecord
     from sfumato.key import Key
@@ -63,7 +63,7 @@ class Turn:
 
 
 @runtime_checkable
-class Sampler(Piece, Protocol):
+class Sampler(Piece, Sampling, Protocol):
     """Draws the cohort, and states relation and amplification. Its keys are the server's."""
 
     relation: Relation  # What a neighbouring population looks like.
@@ -75,27 +75,6 @@ class Sampler(Piece, Protocol):
     @abstractmethod
     def expected(self, population: int) -> float:
         """The expected cohort: a public number."""
-
-    @abstractmethod
-    def chance(self, claim: Claim) -> float:
-        """The chance that a client is drawn, for those who look."""
-
-    @abstractmethod
-    def reach(self, claim: Claim, seen: bool) -> Reach:
-        """How far one unit moves the sum of the drawn rows: for those who see the cohort, or for those who do not."""
-
-    @abstractmethod
-    def amplified(self, release: Release, claim: Claim) -> Event:
-        """The event of one round for whoever does not see the cohort."""
-
-    def cohort_size(self, claim: Claim) -> int | None:
-        """How many are drawn, if it is always the same number (default: it varies, so noise shares are refused)."""
-        return None
-
-    @property
-    def curious(self) -> int:
-        """How many clients pool what they know: who was drawn, and their own shares of noise (default: 1)."""
-        return 1
 
 
 @runtime_checkable
@@ -116,7 +95,7 @@ class LocalPiece(Piece, Noisy, Protocol):
     """What a client computes: one row."""
 
     @abstractmethod
-    def train(self, task: Task) -> torch.Tensor:
+    def train(self, task: Task) -> Tensor:
         """The rows of a block of clients, one each, in the order given."""
 
     def message_length(self, layout: Layout) -> int:
@@ -147,14 +126,14 @@ class ServerPiece(Piece, Noisy, Protocol):
     """Changes the aggregate. Its key is secret; it may ask for its own keys of other rounds."""
 
     @abstractmethod
-    def __call__(self, value: torch.Tensor, context: Context, /) -> torch.Tensor:
+    def __call__(self, value: Tensor, context: Context, /) -> Tensor:
         """The new value."""
 
-    def start(self) -> torch.Tensor | None:
+    def start(self) -> Tensor | None:
         """What is kept before the first round (default: nothing)."""
         return None
 
-    def follow(self, value: torch.Tensor, context: Context) -> torch.Tensor | None:
+    def follow(self, value: Tensor, context: Context) -> Tensor | None:
         """What is kept for the next round, from the value that came out and `context.state` (default: what was kept)."""
         return context.state
 
@@ -164,22 +143,22 @@ class ClientPiece(Piece, Noisy, Protocol):
     """Changes rows before they leave the client. Its key is shared by all clients, `context.keys` are theirs alone."""
 
     @abstractmethod
-    def __call__(self, rows: torch.Tensor, context: Context, /) -> torch.Tensor:
+    def __call__(self, rows: Tensor, context: Context, /) -> Tensor:
         """The new rows; each depends on its own row, size and key only."""
 
-    def start(self) -> torch.Tensor | None:
+    def start(self) -> Tensor | None:
         """What is kept before the first round: a public value (default: nothing)."""
         return None
 
-    def prepare(self, facts: Facts) -> torch.Tensor | None:
+    def prepare(self, facts: Facts) -> Tensor | None:
         """What all clients share in a round, from public facts (default: nothing)."""
         return None
 
-    def undo(self, value: torch.Tensor, context: Context) -> torch.Tensor:
+    def undo(self, value: Tensor, context: Context) -> Tensor:
         """What was done to the value's shape or scale, undone at the server once it is paid for (default: nothing)."""
         return value
 
-    def follow(self, value: torch.Tensor, context: Context) -> torch.Tensor | None:
+    def follow(self, value: Tensor, context: Context) -> Tensor | None:
         """What is kept for the next round, from the paid value before `undo` (default: what was kept)."""
         return context.state
 
@@ -201,11 +180,11 @@ class Aggregate(Piece, Protocol):
     """Adds rows; partial sums add."""
 
     @abstractmethod
-    def weights(self, sizes: torch.Tensor) -> torch.Tensor:
+    def weights(self, sizes: Tensor) -> Tensor:
         """How much each row counts."""
 
     @abstractmethod
-    def finish(self, total: torch.Tensor, weight: float) -> torch.Tensor:
+    def finish(self, total: Tensor, weight: float) -> Tensor:
         """The aggregate from the weighted sum and the sum of the weights."""
 
     @property
@@ -219,16 +198,14 @@ class Optimizer(Piece, Protocol):
     """Makes new parameters from what was released."""
 
     @abstractmethod
-    def learn(
-        self, params: torch.Tensor, state: State, update: torch.Tensor, context: StepContext
-    ) -> tuple[torch.Tensor, State]:
+    def learn(self, params: Tensor, state: State, update: Tensor, context: StepContext) -> tuple[Tensor, State]:
         """New parameters and state, from the release, the layout, the module, the objective and the server's key."""
 
-    def start(self, params: torch.Tensor) -> State:
+    def start(self, params: Tensor) -> State:
         """The first state (default: none)."""
         return {}
 
-    def report(self, params: torch.Tensor, state: State) -> torch.Tensor:
+    def report(self, params: Tensor, state: State) -> Tensor:
         """The parameters to show and to keep (default: those from which training goes on)."""
         return params
 
@@ -238,12 +215,10 @@ class StepRule(Optimizer, Protocol):
     """An optimizer that needs the update only, which is as long as the parameters; private local training steps by it too."""
 
     @abstractmethod
-    def step(self, params: torch.Tensor, state: State, update: torch.Tensor) -> tuple[torch.Tensor, State]:
+    def step(self, params: Tensor, state: State, update: Tensor) -> tuple[Tensor, State]:
         """One step along the update."""
 
-    def learn(
-        self, params: torch.Tensor, state: State, update: torch.Tensor, context: StepContext
-    ) -> tuple[torch.Tensor, State]:
+    def learn(self, params: Tensor, state: State, update: Tensor, context: StepContext) -> tuple[Tensor, State]:
         """One step along the update."""
         return self.step(params, state, update)
 
@@ -253,7 +228,7 @@ class PersonalPiece(Piece, Protocol):
     """Models that stay at the client."""
 
     @abstractmethod
-    def keep(self, own: torch.Tensor, params: torch.Tensor, client: int) -> torch.Tensor:
+    def keep(self, own: Tensor, params: Tensor, client: int) -> Tensor:
         """What a client stores after a round, from its own trained model and the new global one: its next start."""
 
 

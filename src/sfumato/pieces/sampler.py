@@ -62,11 +62,9 @@ class Poisson(FreshSampler):
         return np.concatenate(drawn).astype(np.int64)
 
     def expected(self, population: int) -> float:
-        """The expected cohort: a public number to divide by."""
         return population * self.rate
 
     def carry(self, claim: Claim) -> Claim:
-        """The cohort hides the client from those who do not see it."""
         return replace(claim, sampling=self)
 
     def chance(self, claim: Claim) -> float:
@@ -74,11 +72,9 @@ class Poisson(FreshSampler):
         return self.rate
 
     def reach(self, claim: Claim, seen: bool) -> Reach:
-        """A row comes or goes, or turns into another."""
         return claim.moved
 
     def amplified(self, release: Release, claim: Claim) -> Event:
-        """The round's event for those who do not see the cohort."""
         replaced = claim.unit is Unit.RECORD or claim.relation is Relation.REPLACE
         relation = Relation.REPLACE if replaced else Relation.ADD_REMOVE
         return PoissonSampled(self.rate, release(self.reach(claim, seen=False)), relation)
@@ -111,9 +107,7 @@ class FixedSize(FreshSampler):
     def draw(self, population: int, key: Key) -> np.ndarray:
         """The numbers of the drawn clients: the first `size` different ones of a stream of uniform numbers."""
         if self.size > population:
-            raise BadValue(
-                f"FixedSize(size={self.size}): the population has only {population} clients. Lower the size."
-            )
+            raise BadValue(f"FixedSize(size={self.size}): there are only {population} clients. Lower the size.")
         if 2 * self.size > population:
             return np.sort(key.permutations(1, population)[0, : self.size])
         found = np.empty(0, np.int64)
@@ -126,11 +120,9 @@ class FixedSize(FreshSampler):
         return np.sort(found[: self.size])
 
     def expected(self, population: int) -> float:
-        """The expected cohort: a public number to divide by."""
         return float(self.size)
 
     def carry(self, claim: Claim) -> Claim:
-        """The cohort hides the client from those who do not see it."""
         fewest = claim.population - (claim.presence_is_hidden and self.curious > 0)  # in the smaller of two neighbours
         if self.size > fewest - self.curious:
             raise UnsoundRound(
@@ -147,7 +139,6 @@ class FixedSize(FreshSampler):
         return self.size / (claim.population - self.curious)
 
     def cohort_size(self, claim: Claim) -> int | None:
-        """The declared size."""
         return self.size
 
     def reach(self, claim: Claim, seen: bool) -> Reach:
@@ -158,7 +149,6 @@ class FixedSize(FreshSampler):
         return claim.moved if seen else claim.rows_apart
 
     def amplified(self, release: Release, claim: Claim) -> Event:
-        """The round's event for those who do not see the cohort."""
         if claim.remembers and claim.presence_is_hidden:
             raise UnsoundRound(
                 "FixedSize with add/remove and personal models has no proof: a client that joins displaces others, whose own "
@@ -188,31 +178,24 @@ class Everyone(FreshSampler):
         object.__setattr__(self, "relation", _known_relation("Everyone", self.relation))
 
     def draw(self, population: int, key: Key) -> np.ndarray:
-        """All of them."""
         return np.arange(population)
 
     def expected(self, population: int) -> float:
-        """The expected cohort: a public number to divide by."""
         return float(population)
 
     def carry(self, claim: Claim) -> Claim:
-        """Nothing is hidden by the cohort."""
         return replace(claim, sampling=self)
 
     def chance(self, claim: Claim) -> float:
-        """Certainty."""
         return 1.0
 
     def cohort_size(self, claim: Claim) -> int | None:
-        """The declared population."""
         return claim.population
 
     def reach(self, claim: Claim, seen: bool) -> Reach:
-        """A row comes or goes, or turns into another."""
         return claim.moved
 
     def amplified(self, release: Release, claim: Claim) -> Event:
-        """The event itself."""
         return release(self.reach(claim, seen=False))
 
 
@@ -281,7 +264,5 @@ def parse_sampler(words: str, relation: str = "", option: str = "sample") -> Sam
     """
     found = parse_drawn(words, relation, option)
     if found.population is not None:
-        raise BadValue(
-            f"{option}={words!r}: how many there are is declared elsewhere. Write {words.partition('/')[0]}."
-        )
+        raise BadValue(f"{option}={words!r}: their number is declared elsewhere. Write {words.partition('/')[0]}.")
     return found.sampler

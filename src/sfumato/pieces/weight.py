@@ -27,14 +27,12 @@ class WeightByExamples(ClientPiece):
             raise BadValue(f"WeightByExamples(cap={self.cap}): the cap is a number of records, at least 1.")
 
     def __call__(self, rows: Rows, context: Context) -> Rows:
-        """The weighted rows."""
         assert context.sizes is not None, "a client piece gets the number of records of each row"
         sizes = context.sizes.to(rows)
         weights = sizes if self.cap is None else sizes.clamp(max=self.cap) / self.cap
         return rows * weights[:, None]
 
     def carry(self, claim: Claim) -> Claim:
-        """No row grows."""
         claim.at_client(self)
         if claim.paid and not claim.sizes_are_public:
             raise UnsoundRound(

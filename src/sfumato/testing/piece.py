@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from sfumato.account.event import Relation, Unit
 from sfumato.claim import Claim
@@ -21,7 +22,7 @@ def claim_for(dimension: int, l2: float = float("inf")) -> Claim:
     return claim if l2 == float("inf") else claim.bounded(l2=l2)
 
 
-def context_for(rows: torch.Tensor, claim: Claim, seed: int = 0) -> Context:
+def context_for(rows: Tensor, claim: Claim, seed: int = 0) -> Context:
     """A context for some rows, with a key and a size for each."""
     root = Key.from_seed(seed)
     dimension = rows.shape[1]
@@ -34,11 +35,7 @@ def _ready(piece: ClientPiece, context: Context) -> Context:
     """The context with what the piece prepares and keeps."""
     previous = Key.from_seed(8).normal(context.layout.dimension).float()
     facts = Facts(context.layout, Key.from_seed(9), previous, lambda data: previous)
-    return replace(
-        context,
-        prepared=piece.prepare(facts),
-        state=piece.start(),
-    )
+    return replace(context, prepared=piece.prepare(facts), state=piece.start())
 
 
 def layout_for(dimension: int) -> Layout:
@@ -48,7 +45,7 @@ def layout_for(dimension: int) -> Layout:
     return Layout(("weight", "bias"), (torch.Size([dimension - 2]), torch.Size([2])))
 
 
-def nasty_rows(dimension: int) -> torch.Tensor:
+def nasty_rows(dimension: int) -> Tensor:
     """Zeros, one huge value, the largest floats, denormals, NaN, infinities, ordinary rows of all scales."""
     huge = torch.finfo(torch.float32).max
     rows = torch.zeros(16, dimension)
@@ -77,14 +74,14 @@ def check_piece(piece: ClientPiece, *, l2: float = float("inf"), dimensions: tup
         _check_at(piece, rows, claim)
 
 
-def _within(rows: torch.Tensor, l2: float) -> torch.Tensor:
+def _within(rows: Tensor, l2: float) -> Tensor:
     rows = torch.nan_to_num(rows.double(), nan=0.0, posinf=0.0, neginf=0.0)
     norms = rows.norm(dim=1, keepdim=True).clamp(min=1e-300)
-    factor: torch.Tensor = (l2 * (1 - 1e-6) / norms).clamp(max=1.0)
+    factor: Tensor = (l2 * (1 - 1e-6) / norms).clamp(max=1.0)
     return (rows * factor).float()
 
 
-def _check_at(piece: ClientPiece, rows: torch.Tensor, claim: Claim) -> None:
+def _check_at(piece: ClientPiece, rows: Tensor, claim: Claim) -> None:
     context = _ready(piece, context_for(rows, claim))
     kept = rows.clone()
     out = piece(rows, context)
@@ -105,14 +102,10 @@ def _check_at(piece: ClientPiece, rows: torch.Tensor, claim: Claim) -> None:
         assert bool((norms <= after.l2).all()), f"{name} states L2 norm {after.l2} but a row has {norms.max().item()}"
     if after.l1 != float("inf"):
         sums = out.double().abs().sum(1)
-        assert bool((sums <= after.l1 * (1 + 1e-9)).all()), (
-            f"{name} states L1 norm {after.l1} but a row has {sums.max().item()}"
-        )
+        assert (sums <= after.l1 * (1 + 1e-9)).all(), f"{name} states L1 norm {after.l1} but a row has {sums.max()}"
 
 
-def _check_rows_are_independent(
-    piece: ClientPiece, rows: torch.Tensor, out: torch.Tensor, claim: Claim, name: str
-) -> None:
+def _check_rows_are_independent(piece: ClientPiece, rows: Tensor, out: Tensor, claim: Claim, name: str) -> None:
     context = _ready(piece, context_for(rows, claim))
     assert context.sizes is not None
     for one in (0, len(rows) // 2, len(rows) - 1):

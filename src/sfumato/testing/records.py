@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from sfumato.account import accountant
 from sfumato.account.event import Event, FixedSizeSampled, GaussianEvent, PoissonSampled, Relation, Repeated, Unit
 from sfumato.data.population import Records
 from sfumato.derive import UnitDerivation
@@ -21,8 +20,8 @@ from sfumato.pieces.optimizer import GradientDescent
 from sfumato.pieces.sampler import Everyone
 from sfumato.round import Round
 from sfumato.testing.noise import check_law, check_uncorrelated
-from sfumato.testing.round import epsilon_lower_bound
-from sfumato.testing.sampler import check_fixed, check_independence, check_poisson
+from sfumato.testing.round import check_scores
+from sfumato.testing.sampler import check_drawn
 from sfumato.update import Layout
 
 _HUGE = 1e6
@@ -81,17 +80,11 @@ def _check_batches(piece: Any, event: Event, draws: int) -> None:
     quiet = replace(piece, steps=draws, noise_multiplier=1e-3)
     sums = _watched(quiet, torch.eye(piece.records), torch.full((piece.records,), _HUGE))
     drawn = sums > piece.clip / 2
-    assert np.allclose(sums, piece.clip * drawn, atol=0.01 * piece.clip), (
-        f"{piece}: records do not add the clip norm each"
-    )
-    if isinstance(event, PoissonSampled):
-        check_poisson(piece.batch, drawn, event.rate)
-    elif isinstance(event, FixedSizeSampled):
-        check_fixed(piece.batch, drawn, event.rate)
+    assert np.allclose(sums, piece.clip * drawn, atol=0.01 * piece.clip), f"{piece}: records do not add the clip norm"
+    if isinstance(event, PoissonSampled | FixedSizeSampled):
+        check_drawn(piece.batch, drawn, event)
     else:
         assert drawn.all(), f"{piece} states {event}, without sampling, but leaves records out"
-        return
-    check_independence(piece.batch, drawn)
 
 
 def _check_clip(piece: Any) -> None:
@@ -112,9 +105,7 @@ def _check_noise(piece: Any, event: Event, relation: Relation) -> None:
     """No gradients at all leave the noise, which has the stated law in every coordinate, step, round and client."""
     inner: Any = getattr(event, "event", event)
     assert isinstance(inner, GaussianEvent), f"{piece} states {inner}, for which there is no law here"
-    two_rows = relation is Relation.REPLACE or isinstance(
-        event, FixedSizeSampled
-    )  # a swap, or one that displaces another
+    two_rows = relation is Relation.REPLACE or isinstance(event, FixedSizeSampled)  # a swap, or one displaces another
     stated = inner.ratio * piece.clip * (2 if two_rows else 1)
     x, y = torch.zeros(piece.records, 2000), torch.zeros(piece.records)
     loud = replace(piece, steps=20)
@@ -137,10 +128,4 @@ def _check_attack(piece: Any, proof: UnitDerivation, draws: int, confidence: flo
                 y = y[:-1]
             seen = _watched(replace(piece, steps=draws), torch.ones(len(y), 1), y, "present" if present else "absent")
             scores.append(seen[:, 0])
-        for delta in (1e-3, 0.05):
-            proven = accountant("auto").epsilon(proof.world.event, delta)
-            for sign in (1.0, -1.0):
-                found = epsilon_lower_bound(sign * scores[0], sign * scores[1], delta, confidence)
-                assert found <= proven, (
-                    f"an attack on one step shows epsilon >= {found:.3f} at delta {delta}, but {proven:.3f} is claimed"
-                )
+        check_scores("an attack on one step", scores, proof.world.event, (1e-3, 0.05), confidence)

@@ -9,7 +9,7 @@ import torch
 from scipy import stats
 
 from sfumato.account import accountant
-from sfumato.account.event import NonPrivate, Relation, Unit
+from sfumato.account.event import Event, NonPrivate, Relation, Unit
 from sfumato.engine.keys import Keys
 from sfumato.engine.slots import Slots
 from sfumato.key import Key
@@ -32,13 +32,7 @@ def check_round(round: Round, *, population: int = 6, draws: int = 500, confiden
     slots = Slots(round, proof, Layout(("weight",), (torch.Size([_DIMENSION]),)))
     for others in (0.0, -1.0):
         scores = [_releases(slots, population, draws, present, others) for present in (False, True)]
-        for delta in (1e-3, 0.05, 0.3):
-            proven = accountant("auto").epsilon(proof.world, delta)
-            for direction in (1.0, -1.0):
-                found = epsilon_lower_bound(direction * scores[0], direction * scores[1], delta, confidence)
-                assert found <= proven, (
-                    f"an attack shows epsilon >= {found:.3f} at delta {delta}, but {proven:.3f} is claimed"
-                )
+        check_scores("an attack", scores, proof.world, (1e-3, 0.05, 0.3), confidence)
 
 
 def _releases(slots: Slots, population: int, draws: int, present: bool, others: float) -> np.ndarray:
@@ -60,6 +54,17 @@ def _releases(slots: Slots, population: int, draws: int, present: bool, others: 
         total = slots.weighted_sum(messages, sizes)
         found[draw] = float(slots.release(*total, opening, keys, slots.start())[0][0])
     return found
+
+
+def check_scores(
+    attack: str, scores: list[np.ndarray], event: Event, deltas: tuple[float, ...], confidence: float
+) -> None:
+    """What an attack scored, absent and present, shows no larger epsilon than the event costs."""
+    for delta in deltas:
+        proven = accountant("auto").epsilon(event, delta)
+        for sign in (1.0, -1.0):
+            found = epsilon_lower_bound(sign * scores[0], sign * scores[1], delta, confidence)
+            assert found <= proven, f"{attack} shows epsilon >= {found:.3f} at delta {delta}: {proven:.3f} is claimed"
 
 
 def epsilon_lower_bound(absent: np.ndarray, present: np.ndarray, delta: float, confidence: float) -> float:

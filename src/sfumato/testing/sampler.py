@@ -27,9 +27,7 @@ def check_sampler(sampler: Sampler) -> None:
     for number in range(_DRAWS):
         ids = np.asarray(sampler.cohort(_POPULATION, keys.turn(number)))
         assert len(set(ids.tolist())) == len(ids), f"{sampler} draws a client twice"
-        assert ids.size == 0 or (ids.min() >= 0 and ids.max() < _POPULATION), (
-            f"{sampler} draws a client that is not there"
-        )
+        assert ids.size == 0 or (ids.min() >= 0 and ids.max() < _POPULATION), f"{sampler} draws who is not there"
         drawn[number, ids] = True
     claim = sampler.carry(Claim(Unit.CLIENT, sampler.relation, _POPULATION, 10).bounded(l2=1.0))
     stated = list(claim.amplified(lambda reach: GaussianEvent(1.0)).walk())
@@ -38,32 +36,26 @@ def check_sampler(sampler: Sampler) -> None:
         assert any(isinstance(part, CuriousDraws) and part.curious >= sampler.curious for part in stated), (
             f"{sampler}: whether a curious client was drawn tells how many there are to draw from, and nothing pays for it"
         )
-    if isinstance(event, PoissonSampled):
-        check_poisson(sampler, drawn, event.rate)
-    elif isinstance(event, FixedSizeSampled):
-        check_fixed(sampler, drawn, event.rate)
-    else:
+    if not isinstance(event, PoissonSampled | FixedSizeSampled):
         assert event == GaussianEvent(1.0), f"{sampler} states {event}, for which there is no law here"
         return
-    check_independence(sampler, drawn)
+    check_drawn(sampler, drawn, event)
     stretch = 2 if sampler.relation is Relation.REPLACE or isinstance(event, FixedSizeSampled) else 1
     moved = claim.reach().l2
     assert moved >= stretch, f"{sampler} states that one client moves {moved:g} rows, but it moves {stretch}"
 
 
-def check_rate(sampler: Any, drawn: np.ndarray, rate: float) -> None:
+def _check_rate(sampler: Any, drawn: np.ndarray, rate: float) -> None:
     """Each was drawn as often as the rate says."""
     for client in range(drawn.shape[1]):
         times = int(drawn[:, client].sum())
         p_value = stats.binomtest(times, len(drawn), rate).pvalue
-        assert p_value > _LEAST_P, (
-            f"{sampler}: number {client} was drawn {times} times in {len(drawn)}, not at rate {rate}"
-        )
+        assert p_value > _LEAST_P, f"{sampler}: {client} was drawn {times} times in {len(drawn)}, not at rate {rate}"
 
 
-def check_poisson(sampler: Any, drawn: np.ndarray, rate: float) -> None:
+def _check_poisson(sampler: Any, drawn: np.ndarray, rate: float) -> None:
     """Each at the rate, and the sizes spread as those of independent draws."""
-    check_rate(sampler, drawn, rate)
+    _check_rate(sampler, drawn, rate)
     sizes = drawn.sum(axis=1)
     spread = drawn.shape[1] * rate * (1 - rate)
     ratio = sizes.var() / spread if spread else 1.0
@@ -72,22 +64,22 @@ def check_poisson(sampler: Any, drawn: np.ndarray, rate: float) -> None:
     )
 
 
-def check_fixed(sampler: Any, drawn: np.ndarray, rate: float) -> None:
+def _check_fixed(sampler: Any, drawn: np.ndarray, rate: float) -> None:
     """One size, each at the rate, pairs as often as they should be."""
     sizes = drawn.sum(axis=1)
     assert sizes.min() == sizes.max(), f"{sampler}: the cohort's size varies from {sizes.min()} to {sizes.max()}"
     true = sizes[0] / drawn.shape[1]
     assert rate >= true, f"{sampler} states the rate {rate}, below the true {true}"
-    check_rate(sampler, drawn, true)
+    _check_rate(sampler, drawn, true)
     together = int((drawn[:, 0] & drawn[:, 1]).sum())
     pair = true * (sizes[0] - 1) / (drawn.shape[1] - 1)
-    assert stats.binomtest(together, len(drawn), pair).pvalue > _LEAST_P, (
-        f"{sampler}: two clients are not drawn independently"
-    )
+    assert stats.binomtest(together, len(drawn), pair).pvalue > _LEAST_P, f"{sampler}: two are not drawn independently"
 
 
-def check_independence(sampler: Any, drawn: np.ndarray) -> None:
-    """Whether one is drawn does not depend on the draw before."""
+def check_drawn(sampler: Any, drawn: np.ndarray, event: PoissonSampled | FixedSizeSampled) -> None:
+    """They are drawn as the event says, and whether one is drawn does not depend on the draw before."""
+    check = _check_poisson if isinstance(event, PoissonSampled) else _check_fixed
+    check(sampler, drawn, event.rate)
     before, after = drawn[:-1], drawn[1:]
     for client in range(drawn.shape[1]):
         if 0 < before[:, client].mean() < 1:

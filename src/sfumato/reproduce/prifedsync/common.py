@@ -14,7 +14,7 @@ from sfumato.data.load import build_population, load
 from sfumato.data.test_parts import with_test_parts
 from sfumato.engine.simulate import simulate
 from sfumato.key import Key
-from sfumato.local.plain_steps import PlainSteps
+from sfumato.local.dp_sgd import PlainSteps
 from sfumato.models import build
 from sfumato.objective import classification
 from sfumato.pieces.optimizer import local_optimizer
