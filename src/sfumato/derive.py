@@ -10,6 +10,8 @@ import dataclasses
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
+from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from sfumato.account.event import Event, NonPrivate, Nothing, Relation, Repeated, Unit
@@ -137,21 +139,27 @@ def _walk(round: Round, unit: Unit, population: int, dimension: int, asked: Rela
     return UnitDerivation(unit, claim.relation, *views, *noise, claim.assumptions, *proof, claim.every)
 
 
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, Enum)
+_LIBRARIES = ("builtins", "torch", "numpy", "scipy")
+
+
 def outsiders(piece: Any) -> list[str]:
-    """The names of classes that are not the library's own, in a piece and in what it is made of."""
-    cls = type(piece)
-    found = []
-    if dataclasses.is_dataclass(piece) or hasattr(piece, "carry"):
-        home = sys.modules.get(cls.__module__)
-        own = cls.__module__.startswith("sfumato.") and getattr(home, cls.__name__, None) is cls
-        found = [] if own else [f"{cls.__module__}.{cls.__qualname__}"]
+    """The names of classes and functions that are not the library's own, in a piece and in what it is made of."""
+    if isinstance(piece, _PLAIN):
+        return []
     parts: Iterable[Any] = ()
-    if dataclasses.is_dataclass(piece):
-        parts = [getattr(piece, part.name) for part in dataclasses.fields(piece)]
-    elif isinstance(piece, Mapping):
+    found: list[str] = []
+    if isinstance(piece, Mapping):
         parts = (*piece.keys(), *piece.values())
     elif isinstance(piece, tuple | list | set | frozenset):
         parts = piece
+    else:
+        named = piece if isinstance(piece, type | FunctionType | BuiltinFunctionType) else type(piece)
+        home = str(named.__module__)
+        own = home.startswith("sfumato.") and getattr(sys.modules.get(home), named.__name__, None) is named
+        found = [] if own or home.partition(".")[0] in _LIBRARIES else [f"{home}.{named.__qualname__}"]
+        if dataclasses.is_dataclass(piece):
+            parts = [getattr(piece, part.name) for part in dataclasses.fields(piece)]
     return list(dict.fromkeys([*found, *(name for part in parts for name in outsiders(part))]))
 
 

@@ -16,7 +16,8 @@ import sys
 import sysconfig
 import types
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,13 @@ def _is_library(home: str) -> bool:
         return home in _LIBRARIES
     file = getattr(sys.modules.get(home), "__file__", None)
     return file is None or Path(file).is_relative_to(sysconfig.get_path("stdlib"))
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            yield from _names(inner)
 
 
 def _is(thing: Any, home: str, name: str) -> bool:
@@ -190,7 +198,18 @@ class _Walk:
             "keywords": self.part(thing.__kwdefaults__, "'s defaults"),
             "closes over": {name: self.part(_inside(cell), f"'s {name}") for name, cell in cells},
             "attributes": self.part(vars(thing), "'s attributes"),
+            "reads": self.read(thing),
         }
+
+    def read(self, thing: types.FunctionType) -> dict[str, Any]:
+        """The global names that a function reads, and what they stand for; what has no name but its address is left out."""
+        found = {}
+        for name in sorted(set(_names(thing.__code__)) & thing.__globals__.keys()):
+            value = thing.__globals__[name]
+            if not isinstance(value, types.ModuleType):
+                with suppress(BadValue):
+                    found[name] = self.part(value, f"'s {name}")
+        return found
 
     def code(self, code: types.CodeType) -> list[Any]:
         """What the code does; not in which file and line it stands."""

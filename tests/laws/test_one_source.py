@@ -37,6 +37,8 @@ def some_words(rng: random.Random) -> Words:
         "noise_at": rng.choice(["server", "client"]),
         "curious": rng.choice([0, 1, 1, 2]),
     }
+    if not words["sample"].startswith("fixed"):
+        words["curious"] = 1
     if rng.random() < 0.4:
         records = rng.randint(2, 60)
         batch = rng.choice(

@@ -86,7 +86,6 @@ def summary(**changes: Any) -> dict[str, Any]:
         "unproven": None,
         "stopped": "",
         "derivation": [{"slot": slot, "piece": piece, "states": states} for slot, piece, states in STEPS],
-        "seconds": 12.44,
         "seed": 918273,
         "engine": {"path": "stacked", "block": 50, "workers": 1},
         "versions": {"sfumato": "0.1.0", "torch": "2.13.0", "python": "3.11.9"},

@@ -173,7 +173,7 @@ def test_rounds_that_were_not_evaluated_are_bridged(tmp_path: Path) -> None:
 def test_what_is_no_number_breaks_nothing(tmp_path: Path, bad: object) -> None:
     broken = [{**line, "epsilon": bad, "accuracy": bad} for line in lines(3)]
     kept = [{**line, "round": line["round"] + 3} for line in lines(3)]
-    values = summary(accuracy=bad, stddev=bad, clip=bad, seconds=bad, population=bad, metrics={"accuracy": bad})
+    values = summary(accuracy=bad, stddev=bad, clip=bad, population=bad, metrics={"accuracy": bad})
     folder = write_run(tmp_path / "run", values, broken + kept)
     found = page(folder)
     assert GUARANTEE in found.text

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from sfumato import AddNoise, DpSgd, Everyone, FixedSize, Gaussian, NoiseShare, PerClient, PostProcess, SecureSum, Unit
 from sfumato.account.event import FixedSizeSampled, GaussianEvent, Mixture, Relation
 from sfumato.claim import Claim
-from sfumato.commands import account
+from sfumato.commands.app import app
 from sfumato.errors import UnsoundRound
 from sfumato.pieces.clip import Clip
 from sfumato.pieces.mean import RealisedMean
@@ -29,7 +29,7 @@ def test_zero_out_costs_one_norm_where_the_cohort_is_seen_and_two_where_it_is_no
     assert isinstance(hidden, FixedSizeSampled) and hidden.relation is Relation.REPLACE
     assert hidden.event == GaussianEvent(0.5)
     words = "--noise gaussian:1.5 --sample fixed:50/1000 --rounds 10 --delta 1e-5 --noise-at client --relation zero-out"
-    answer = json.loads(CliRunner().invoke(account.app, [*words.split(), "--json"]).output)
+    answer = json.loads(CliRunner().invoke(app, ["account", *words.split(), "--json"]).output)
     assert answer["epsilon"] == pytest.approx(4.00, abs=0.005)
 
 

@@ -161,4 +161,5 @@ def _(event: CappedPoissonSampled) -> Pair:
 
 def _no_proof(event: PoissonSampled | FixedSizeSampled | CappedPoissonSampled) -> CannotAccount:
     name, inner = type(event).__name__, type(event.event).__name__
-    return CannotAccount(f"{name} of {inner} has no proof under {event.relation}. Use add_remove, or a Gaussian.")
+    other = "" if event.relation is Relation.ADD_REMOVE else "add_remove, or "
+    return CannotAccount(f"{name} of {inner} has no proof under {event.relation}. Use {other}a Gaussian.")

@@ -25,6 +25,7 @@ from scipy.fft import irfft, rfft
 from sfumato.account.convert import Number
 from sfumato.account.noises import ROUNDING, Array, log_sum
 from sfumato.account.pairs import Cells, Pair
+from sfumato.errors import CannotAccount
 
 Complex = NDArray[np.complex128]
 
@@ -193,6 +194,10 @@ def grid(pair: Pair, step: float, spacing: float, largest: float = math.inf) -> 
     kept, cell = mass > -np.inf, (log_p[:-1] > -np.inf) & np.isfinite(ratio[:-1])
     whole = index.astype(np.int64) if step else np.arange(len(cuts))
     infinite = float(np.exp(log_p[-1]))
+    if not float(np.exp(mass[kept]).sum()) + infinite > 1.0 - 1e-9:
+        raise CannotAccount(
+            f"{pair}: its masses do not add up to 1, so nothing can be said. Change the noise a little."
+        )
     return Grid(cuts[kept], whole[kept], mass[kept], ratio[:-1][cell], log_p[:-1][cell], infinite)
 
 

@@ -103,10 +103,13 @@ def _between(log_below: Callable[[Array], Array], back: Array) -> tuple[Array, A
     right = -back[1:] > back[:-1]  # take the difference of the smaller tails
     large, small = np.where(right, upper[:-1], lower[1:]), np.where(right, upper[1:], lower[:-1])
     with np.errstate(invalid="ignore", divide="ignore"):
-        kept = -np.expm1(small - large)
+        doubt = 4 * ROUNDING * (8 + np.abs(large))
+        kept = np.maximum(
+            -np.expm1(small - large), doubt
+        )  # neighbouring tails may come out equal, or in the wrong order
         kept = np.where(np.isneginf(large), 0.0, np.where(np.isneginf(small), 1.0, kept))
         result = large + np.log(kept)
-        error = np.where(kept > 0, 4 * ROUNDING * (8 + np.abs(large)) / np.maximum(kept, ROUNDING), 0.0)
+        error = np.where(kept > 0, doubt / np.maximum(kept, ROUNDING), 0.0)
     return result, error
 
 

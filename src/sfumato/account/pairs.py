@@ -127,7 +127,7 @@ class EitherWay:
 
     def losses(self, spacing: float) -> Array:
         above = self.pair.losses(spacing)
-        above = above[above > 0]
+        above = above[above > 1e-9 * above[-1]]  # a loss that is 0 but for rounding is the 0 in the middle
         return np.concatenate([-above[::-1], [0.0], above])
 
     def cells(self, cuts: Array) -> Cells:

@@ -40,6 +40,10 @@ def read_setting(
 
 def _drawn(words: str, option: str, curious: int) -> Drawn:
     found = parse_drawn(words, option=option, curious=curious)
+    if option == "--sample" and curious != 1 and not isinstance(found.sampler, FixedSize):
+        raise BadValue(
+            f"--curious {curious} has no effect with --sample {words}: it is about a fixed size. Leave it out."
+        )
     if isinstance(found.sampler, FixedSize) and found.population is None:
         raise BadValue(f"{option} {words}: a fixed size needs its population, e.g. fixed:50/1000.")
     return found

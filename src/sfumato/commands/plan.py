@@ -96,7 +96,7 @@ def _lines(found: Plan, others: list[Alternative], answer: dict[str, Any]) -> li
     if others:
         lines += ["", f"  {'for the same epsilon':<42} {'noise':>9} {'signal/noise':>13}"]
     for other in others:
-        noise = "-" if other.noise is None else f"{other.noise:.4g}"
+        noise = "-" if other.noise is None else rounded_up(other.noise, 4)
         signal = "-" if other.signal_to_noise is None else f"{other.signal_to_noise:.3g}"
         lines.append(f"  {other.change:<42} {noise:>9} {signal:>13}  {other.note}".rstrip())
     return lines

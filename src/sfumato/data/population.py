@@ -87,6 +87,18 @@ class Population:
             ) from error
         return as_client(loaded, f"client {number} of {self.name!r}")
 
+    def declared(self, size: int) -> Population:
+        """The same clients, of whom the declared number says how many there may be; whoever is not there has no records.
+
+        So a client that is missing leaves every other in its place, and adds nothing when it is drawn.
+        """
+        if size < self.size:
+            raise BadValue(
+                f"clients={size}, but {self.name!r} has {self.size}: which of them take part would depend on who is there. "
+                f"Declare at least {self.size}."
+            )
+        return self if size == self.size else replace(self, size=size, load=_Declared(self))
+
     def with_ids(self, ids: Ids) -> Population:
         """The same clients with these ids, if there are any: one number or text each, in the clients' order."""
         if ids is None:
@@ -194,3 +206,14 @@ def _takes_a_number(function: Callable[..., Any]) -> bool:
 
 def _read(files: list[Path], number: int) -> Client:
     return read_client(files[number])
+
+
+@dataclass(frozen=True)
+class _Declared:
+    there: Population
+
+    def __call__(self, number: int) -> Client:
+        if number < self.there.size:
+            return self.there.client(number)
+        shape = self.there.client(0).train
+        return Client(Records(shape.x[:0], shape.y[:0]))

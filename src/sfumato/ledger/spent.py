@@ -44,7 +44,8 @@ def total(costs: Iterable[tuple[Mapping[Unit, Cost], int]], unit: Unit) -> Cost 
     known = [(cost, times) for cost, times in found if cost is not None]
     if not known or len(known) < len(found):
         return None
-    if len({cost.relation for cost, _ in known}) > 1:
+    drawn = {part.relation for cost, _ in known for part in cost.world.walk() if hasattr(part, "relation")}
+    if len({cost.relation for cost, _ in known}) > 1 or len(drawn) > 1:
         replaced = [(cost if cost.relation is Relation.REPLACE else cost.swapped, times) for cost, times in known]
         known = [(cost, times) for cost, times in replaced if cost is not None]
         if len(known) < len(replaced):

@@ -62,7 +62,8 @@ class DpSgd(LocalPiece):
     fresh_rows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.records < 1 or self.micro_batch < 1:
+        counts = (self.steps, self.records, self.micro_batch)
+        if not all(isinstance(count, int) and count >= 1 for count in counts):
             raise BadValue(f"{self}: steps, records and micro_batch are whole numbers of at least 1.")
         for name in ("clip", "noise_multiplier"):
             if not (getattr(self, name) > 0.0 and math.isfinite(getattr(self, name))):

@@ -112,7 +112,10 @@ def pay_in_local_steps(claim: Claim, law: Law, clip: float, batch: Sampler, reco
 
     observed = claim.observed(all_steps)
     honest = (HONEST_SERVER,) if isinstance(observed, Mixture) else ()
-    declared = ("each client has at least the declared number of records",) if isinstance(batch, FixedSize) else ()
+    also = ", also without any one of them" if relation is Relation.ADD_REMOVE else ""
+    declared = (
+        (f"each client has at least the declared number of records{also}",) if isinstance(batch, FixedSize) else ()
+    )
     return replace(
         claim,
         relation=relation,

@@ -99,10 +99,12 @@ class FixedSize(FreshSampler):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relation", _known_relation("FixedSize", self.relation))
-        if self.size < 1:
-            raise BadValue(f"FixedSize(size={self.size}): a cohort has at least 1 client.")
-        if self.curious < 0:
-            raise BadValue(f"FixedSize(curious={self.curious}): the number of curious clients cannot be negative.")
+        if not isinstance(self.size, int) or self.size < 1:
+            raise BadValue(f"FixedSize(size={self.size}): a cohort has at least 1 client, as a whole number.")
+        if not isinstance(self.curious, int) or self.curious < 0:
+            raise BadValue(
+                f"FixedSize(curious={self.curious}): the number of curious clients is a whole number, at least 0."
+            )
 
     def draw(self, population: int, key: Key) -> np.ndarray:
         """The numbers of the drawn clients: the first `size` different ones of a stream of uniform numbers."""
@@ -130,6 +132,8 @@ class FixedSize(FreshSampler):
                 "so the cohort hides nobody and no rate below 1 is provable.",
                 "lower the size, or use Everyone().",
             )
+        if claim.presence_is_hidden:
+            claim = claim.assuming("at least the declared number of clients are there, also without any one of them")
         if self.curious == 0:
             claim = claim.assuming("no client tells whether it was drawn itself")
         return replace(claim, sampling=self)

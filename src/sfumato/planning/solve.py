@@ -150,11 +150,13 @@ def alternatives(plan: Plan, by: str = "auto") -> list[Alternative]:
         size = max(1, round(setting.sample.rate * clients))
         if size < clients:
             fixed = isinstance(setting.sample.sampler, Poisson)
-            drawn = Drawn(FixedSize(size) if fixed else Poisson(size / clients), clients)
+            curious = setting.sample.sampler.curious
+            drawn = Drawn(FixedSize(size, curious=curious) if fixed else Poisson(size / clients), clients)
             words = f"a {'fixed' if fixed else 'poisson'} cohort of {size} (other neighbours)"
             add(words, replace(setting, sample=drawn, relation=None))
         if not setting.everyone:
-            add("everyone in every round", replace(setting, sample=Drawn(Everyone(), clients)))
+            same = replace(setting, relation=setting.claim().relation)
+            add("everyone in every round", replace(same, sample=Drawn(Everyone(), clients)))
             larger = replace(setting, sample=_drawn(setting, size, 2 * clients))
             add("twice the clients, same cohort", larger, among=2 * clients)
             if 2 * size < clients:

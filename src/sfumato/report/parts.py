@@ -10,7 +10,7 @@ from sfumato.report.curves import Plot
 from sfumato.report.markup import Html, element, join
 from sfumato.report.pictures import series, svg
 from sfumato.report.read import Record, finite
-from sfumato.report.words import MISSING, bound, duration, label, measured, number
+from sfumato.report.words import MISSING, bound, label, measured, number
 
 _UNITS = {"client": "For a whole client", "record": "For one record of a client"}
 _RELATIONS = {str(relation): relation.words for relation in Relation}
@@ -102,15 +102,12 @@ FACTS = {
     "stddev": "Standard deviation",
     "clip": "Clip norm",
     "sensitivity": "Sensitivity",
-    "seconds": "Training time",
 }
 
 
 def fact(run: Record, key: str) -> str:
     """One value of run.json in words."""
     value = run.number(key)
-    if key == "seconds":
-        return duration(value)
     if value is not None:
         return number(value)
     if not run.proven and key in ("unit", "relation", "accountant"):

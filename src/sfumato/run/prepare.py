@@ -139,15 +139,11 @@ def _data(request: Request) -> tuple[Population, PublicData | None, int, Mapping
             test = require_public(
                 found() if callable(found) and not isinstance(found, PublicData) else found, data.test
             )
-    if population.size < data.clients:
-        raise BadValue(
-            f"clients={data.clients}, but {data.name!r} has {population.size}. Declare at most what is there."
-        )
     if not data.outputs:
         raise BadValue(
             f"data {data.name!r} does not say how many outputs a model needs. Give --outputs, e.g. the classes."
         )
-    return replace(population, size=data.clients), test, data.outputs, {}
+    return population.declared(data.clients), test, data.outputs, {}
 
 
 def is_own_data(name: str) -> bool:

@@ -202,7 +202,7 @@ class Run:
         write_atomically(self.folder / "params.safetensors", save(state))
         evaluated = bool(self.lines) and bool(self.lines[-1].metrics)
         metrics = self.lines[-1].metrics if evaluated else self._measured(module)
-        found = summary(self.prepared, self.simulation, last.round, stopped, metrics, self.seconds)
+        found = summary(self.prepared, self.simulation, last.round, stopped, metrics)
         write_atomically(self.folder / "run.json", json.dumps(found, indent=2) + "\n")
         if self._page is not None:
             self._page(self.folder)

@@ -40,7 +40,6 @@ def summary(
     rounds: int,
     stopped: str,
     metrics: dict[str, float | None],
-    seconds: float,
 ) -> dict[str, Any]:
     """run.json after so many rounds."""
     request, proof, delta = prepared.request, simulation.derivation.primary, prepared.request.chosen_delta
@@ -84,7 +83,6 @@ def summary(
         "unproven": simulation.unproven(delta),
         "stopped": stopped,
         "derivation": [asdict(step) for step in proof.steps],
-        "seconds": seconds,
         "seed": request.seed,
         "engine": asdict(simulation.start.plan),
         "versions": {"sfumato": __version__, "torch": torch.__version__, "python": platform.python_version()},
