@@ -245,13 +245,12 @@ def broken_clients() -> dict[str, tuple[dict[str, bytes], str]]:
         "empty folder": ({}, "no client"),
         "other files": ({"readme.txt": b"hello"}, "no client"),
         "garbage": ({**many, "000.npz": b"garbage"}, "people/000.npz is damaged"),
-        "garbage for torch": ({**many, "000.pt": b"garbage"}, "people/000.pt is damaged"),
+        "garbage for torch": ({**dict(list(many.items())[1:]), "000.pt": b"garbage"}, "people/000.pt is damaged"),
         "no y": ({**many, "000.npz": file(x=np.ones((2, 3)))}, "people/000.npz has x, but not y"),
         "more y than x": ({**many, "000.npz": file(x=np.ones((2, 3)), y=np.zeros(3))}, "2 records and y has 3"),
         "another shape": ({**many, "003.npz": file(x=np.ones((2, 4), np.float32), y=np.zeros(2, int))}, "client 3"),
         "pickled": ({**many, "000.npz": file(x=np.array([object()]), y=np.zeros(1))}, "people/000.npz is damaged"),
-        "too few": (many, "has 10"),
-        "too few but for a hidden one": ({**many, ".010.npz": good}, "has 10"),
+        "more than declared": ({**many, "010.npz": good}, "has 11"),
     }
 
 
@@ -261,11 +260,20 @@ def test_a_folder_of_broken_files_is_refused(kind: str, sfumato: Command) -> Non
     Path("people").mkdir()
     for name, content in files.items():
         (Path("people") / name).write_bytes(content)
-    clients = "11" if kind.startswith("too few") else "10"
-    words = ["--data", "people", "--clients", clients, "--outputs", "2", "--rounds", "2", "--sample", "everyone"]
+    words = ["--data", "people", "--clients", "10", "--outputs", "2", "--rounds", "2", "--sample", "everyone"]
     status, out, err = sfumato("train", *words)
     assert (status, out) == (2, "") and sentence in err and "foresee" not in err, err
     assert err.count("\n") == 1, "one sentence"
+
+
+def test_who_is_declared_and_not_there_is_a_client_without_records(sfumato: Command) -> None:
+    good, _ = broken_clients()["more than declared"]
+    Path("people").mkdir()
+    for name, content in {**good, ".011.npz": good["000.npz"]}.items():  # a hidden file is nobody's
+        (Path("people") / name).write_bytes(content)
+    words = ["--data", "people", "--clients", "13", "--outputs", "2", "--rounds", "2", "--sample", "everyone"]
+    status, out, _ = sfumato("train", *words)
+    assert status == 0 and "differential privacy for each client" in out
 
 
 def test_with_json_a_refusal_is_json_too(sfumato: Command) -> None:
