@@ -9,7 +9,19 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from sfumato import AddNoise, DpSgd, Everyone, FixedSize, Gaussian, NoiseShare, PerClient, PostProcess, SecureSum, Unit
+from sfumato import (
+    AddNoise,
+    DpSgd,
+    Everyone,
+    FixedSize,
+    Gaussian,
+    HelperBlend,
+    NoiseShare,
+    PerClient,
+    PostProcess,
+    SecureSum,
+    Unit,
+)
 from sfumato.account.event import FixedSizeSampled, GaussianEvent, Mixture, Relation
 from sfumato.claim import Claim
 from sfumato.commands.app import app
@@ -75,3 +87,12 @@ def test_a_function_after_the_noise_is_an_assumption() -> None:
     server = (AddNoise(Gaussian(1.0)), PostProcess(torch.neg))
     assumed = dp_round(server=server).derive(population=9, dimension=5).primary.assumptions
     assert any("PostProcess" in words for words in assumed)
+
+
+def test_the_sensitivity_that_is_shown_is_the_one_that_is_priced() -> None:
+    """With personal models a fixed size is priced as if its cohort were seen, where a zeroed row moves the sum by itself."""
+    round = dp_round(sample=FixedSize(2, Relation.ZERO_OUT), personal=HelperBlend(0.1))
+    proof = round.derive(population=9, dimension=5).primary
+    assert isinstance(proof.world, Mixture) and isinstance(proof.world.event, GaussianEvent)
+    assert proof.stddev is not None and proof.sensitivity is not None
+    assert proof.world.event.ratio == pytest.approx(proof.stddev / proof.sensitivity)

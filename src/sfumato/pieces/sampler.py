@@ -148,9 +148,10 @@ class FixedSize(FreshSampler):
     def reach(self, claim: Claim, seen: bool) -> Reach:
         """Where the cohort is not seen, a row always turns into another, also when a client joins: it displaces one.
 
-        Where it is seen, it is the same cohort in both worlds, so a row that is zeroed moves the sum by no more than itself.
+        Where it is seen, or priced as if it were because clients remember, it is the same cohort in both worlds, so a row that is
+        zeroed moves the sum by no more than itself.
         """
-        return claim.moved if seen else claim.rows_apart
+        return claim.moved if seen or claim.remembers else claim.rows_apart
 
     def amplified(self, release: Release, claim: Claim) -> Event:
         if claim.remembers and claim.presence_is_hidden:
