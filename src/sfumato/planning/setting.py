@@ -73,7 +73,7 @@ class Setting:
     def __post_init__(self) -> None:
         if self.dimension is None and self.law_name in OF_DIMENSION:
             raise BadValue(
-                f"--noise {self.noise}: what it costs depends on the dimension. Give --dimension, e.g. 7850."
+                f"--noise {self.noise}: what it costs depends on the dimension. Give it, e.g. --dimension 7850."
             )
         if self.dimension is not None and self.dimension < 1:
             raise BadValue(f"--dimension {self.dimension}: at least 1 is needed.")
