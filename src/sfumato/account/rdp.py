@@ -26,6 +26,7 @@ from sfumato.account.divergences import (
     rdp_poisson_gaussian,
     rdp_poisson_laplace,
     rdp_poisson_replace_gaussian,
+    rdp_staircase,
 )
 from sfumato.account.dominating import is_proven, merged_gaussian, pair_of
 from sfumato.account.event import (
@@ -41,6 +42,7 @@ from sfumato.account.event import (
     Real,
     Relation,
     Repeated,
+    StaircaseBallEvent,
     StaircaseEvent,
 )
 from sfumato.account.inside import costs_nothing, known_cost
@@ -134,6 +136,7 @@ def is_symmetric_noise(event: Event) -> bool:
 
 @is_symmetric_noise.register(LaplaceEvent)
 @is_symmetric_noise.register(LaplaceBallEvent)
+@is_symmetric_noise.register(StaircaseBallEvent)
 def _(event: Event) -> bool:
     return True
 
@@ -164,6 +167,17 @@ def _(event: LaplaceEvent, orders: Array) -> Array:
 @rdp_of.register
 def _(event: LaplaceBallEvent, orders: Array) -> Array:
     return rdp_laplace_ball(event.ratio, event.dimension, orders)
+
+
+@rdp_of.register
+def _(event: StaircaseBallEvent, orders: Array) -> Array:
+    """The log of 1 plus a multiple of a concave function of the shift is concave, so the equal split is the worst."""
+    shift = 1 / (event.ratio * math.sqrt(event.dimension))
+    if shift > 1.0 + 1e-9:
+        raise CannotAccount(
+            f"staircase noise of steps smaller than a coordinate's part of the move, {shift:g}, has no bound here."
+        )
+    return event.dimension * rdp_staircase(event.epsilon, event.nu, min(shift, 1.0), orders)
 
 
 @rdp_of.register

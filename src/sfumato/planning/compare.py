@@ -12,7 +12,7 @@ from sfumato.claim import Claim
 from sfumato.errors import BadValue, CannotAccount, UnsoundRound
 from sfumato.pieces.clip import Clip
 from sfumato.pieces.law import Gaussian
-from sfumato.pieces.law_names import LAWS, NamedLaw, law_named
+from sfumato.pieces.law_names import LAWS, NamedLaw
 from sfumato.pieces.sampler import Drawn
 from sfumato.pieces.staircase import Staircase, moments
 from sfumato.planning.setting import Setting
@@ -85,15 +85,15 @@ def compare(epsilon: float, delta: float, sample: Drawn, rounds: int, dimension:
 def _compared(
     name: str, epsilon: float, delta: float, sample: Drawn, rounds: int, dimension: int, clip: float
 ) -> Compared:
-    law, order = law_named(name, 1.0)
-    first = Compared(name, f"L{order}")
+    law = LAWS[name](1.0)
+    first = Compared(name, f"L{law.order}")
     setting = Setting(law, sample, rounds, dimension=dimension)
     try:
         noise = calibrate_noise(lambda size: setting.at(size).event(), epsilon, delta)
     except (CannotAccount, UnsoundRound) as refusal:
         return replace(first, note=refusal.reason if isinstance(refusal, UnsoundRound) else str(refusal))
     found = setting.at(noise)
-    claim = replace(found.claim(), l1=math.inf, l2=math.inf).clipped(clip, order)
+    claim = replace(found.claim(), l1=math.inf, l2=math.inf).clipped(clip, law.order)
     stddev, event = found.law.stddev(claim), found.event()
     l1, l2 = distortion(found.law, claim)
     used = Auto().choose(event)
