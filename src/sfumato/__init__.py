@@ -45,14 +45,19 @@ if TYPE_CHECKING:
     from sfumato.pieces.clip import AdaptiveClip as AdaptiveClip
     from sfumato.pieces.clip import Clip as Clip
     from sfumato.pieces.clip import ClipPerLayer as ClipPerLayer
+    from sfumato.pieces.exact import DiscreteGaussian as DiscreteGaussian
+    from sfumato.pieces.exact import RoundedGaussian as RoundedGaussian
+    from sfumato.pieces.grid import Grid as Grid
     from sfumato.pieces.law import Gaussian as Gaussian
     from sfumato.pieces.mask import PreviousTopK as PreviousTopK
     from sfumato.pieces.mask import PublicTopK as PublicTopK
     from sfumato.pieces.mask import RandomMask as RandomMask
     from sfumato.pieces.mask import SharedMask as SharedMask
     from sfumato.pieces.mask import TopK as TopK
+    from sfumato.pieces.mean import Divide as Divide
     from sfumato.pieces.mean import Mean as Mean
     from sfumato.pieces.mean import RealisedMean as RealisedMean
+    from sfumato.pieces.mean import Sum as Sum
     from sfumato.pieces.noise import AddNoise as AddNoise
     from sfumato.pieces.noise import NoiseShare as NoiseShare
     from sfumato.pieces.optimizer import Adam as Adam
@@ -77,6 +82,7 @@ if TYPE_CHECKING:
     from sfumato.round import Round as Round
     from sfumato.round import Unproven as Unproven
     from sfumato.run.folder import load as load
+    from sfumato.secure import secure as secure
     from sfumato.simulation import simulate as simulate
 
 # One list serves type checkers, which read the imports above, and `__getattr__`, which reads them from this file.

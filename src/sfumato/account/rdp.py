@@ -16,6 +16,7 @@ import numpy as np
 
 from sfumato.account.checks import check_delta, check_epsilon, check_rate
 from sfumato.account.convert import epsilon_from_rdp, log_delta_from_rdp, tradeoff_from_profile
+from sfumato.account.discrete import rdp_discrete_gaussian
 from sfumato.account.divergences import (
     rdp_fixed_size,
     rdp_fixed_size_gaussian,
@@ -30,6 +31,7 @@ from sfumato.account.dominating import merged_gaussian, pair_of
 from sfumato.account.event import (
     Composed,
     CuriousDraws,
+    DiscreteGaussianEvent,
     Event,
     FixedSizeSampled,
     LaplaceEvent,
@@ -128,8 +130,9 @@ def is_symmetric_noise(event: Event) -> bool:
     return merged_gaussian(event) is not None
 
 
-@is_symmetric_noise.register
-def _(event: LaplaceEvent) -> bool:
+@is_symmetric_noise.register(LaplaceEvent)
+@is_symmetric_noise.register(DiscreteGaussianEvent)
+def _(event: LaplaceEvent | DiscreteGaussianEvent) -> bool:
     return True
 
 
@@ -146,6 +149,11 @@ def _(event: CuriousDraws, orders: Array) -> Array:
 @rdp_of.register
 def _(event: LaplaceEvent, orders: Array) -> Array:
     return rdp_laplace(event.ratio, orders)
+
+
+@rdp_of.register
+def _(event: DiscreteGaussianEvent, orders: Array) -> Array:
+    return rdp_discrete_gaussian(event, orders)
 
 
 @rdp_of.register

@@ -27,6 +27,7 @@ from sfumato.pieces.sampler import FixedSize
 from sfumato.round import Round
 from sfumato.run.read_round import read_round
 from sfumato.run.request import DataRequest, ModelRequest, Request, typed
+from sfumato.secure import secure
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ def _round(request: Request, noise_multiplier: float | None) -> Round:
     clients = request.data.clients
     options = _typed(request)
     round = recipes.build(request.recipe, clients, options) if request.pieces is None else read_round(request.pieces)
+    round = secure(round) if request.secure else round
     _check_records(request.data, round)
     if request.unproven and not round.unproven:
         round = replace(round, unproven=True)
