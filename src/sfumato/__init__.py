@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sfumato.engine.plan import Plan as Plan
     from sfumato.errors import SfumatoError as SfumatoError
     from sfumato.errors import UnsoundRound as UnsoundRound
+    from sfumato.exact_round import secure as secure
     from sfumato.guarantee import Guarantee as Guarantee
     from sfumato.key import Key as Key
     from sfumato.ledger.ledger import Ledger as Ledger
@@ -82,7 +83,6 @@ if TYPE_CHECKING:
     from sfumato.round import Round as Round
     from sfumato.round import Unproven as Unproven
     from sfumato.run.folder import load as load
-    from sfumato.secure import secure as secure
     from sfumato.simulation import simulate as simulate
 
 # One list serves type checkers, which read the imports above, and `__getattr__`, which reads them from this file.

@@ -57,7 +57,7 @@ def _turned(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The rounded cosine and sine of each pair of words; `first` is the number of the first pair."""
     uniform, turn = _begun(radii), _begun(angles)
-    length = np.sqrt(-2.0 * np.log(uniform))
+    length = np.sqrt(0.0 - 2.0 * np.log(uniform))  # of u = 1 it is 0 and not -0, whose bound would be minus infinity
     error = (2.0**-50 + 2.0**-61 / uniform) / length + 2.0**-45 * length
     error = error * stddev + 2.0**-52
     turn *= 2.0 * math.pi

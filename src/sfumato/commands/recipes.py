@@ -32,7 +32,7 @@ def explain(
 ) -> None:
     """Show a recipe: its pieces in order, what is provable after each, what it costs, and its options."""
     from sfumato.claim import table
-    from sfumato.secure import secure as exactly
+    from sfumato.exact_round import secure as exactly
 
     found, round = find(recipe), build(recipe, clients, {})
     round = exactly(round) if secure else round

@@ -17,6 +17,7 @@ from sfumato.data.load import NAMES, build_population
 from sfumato.data.load import load as load_data
 from sfumato.data.population import Population, PublicData, Records, require_public
 from sfumato.errors import BadValue, DataError, SfumatoError, nearest
+from sfumato.exact_round import secure
 from sfumato.guarantee import check_delta
 from sfumato.imports import import_path, is_import_path
 from sfumato.key import Key
@@ -27,7 +28,6 @@ from sfumato.pieces.sampler import FixedSize
 from sfumato.round import Round
 from sfumato.run.read_round import read_round
 from sfumato.run.request import DataRequest, ModelRequest, Request, typed
-from sfumato.secure import secure
 
 
 @dataclass(frozen=True)

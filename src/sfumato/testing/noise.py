@@ -14,22 +14,26 @@ from sfumato.account.event import GaussianEvent, PoissonSampled
 from sfumato.claim import Claim
 from sfumato.key import Key
 from sfumato.pieces.context import Context
-from sfumato.testing.piece import claim_for
+from sfumato.testing.piece import check_on_grid, claim_for
 from sfumato.update import Layout
 
 _DIMENSION = 20_000
 
 
-def check_noise(piece: Any, *, l2: float = 0.3) -> None:
+def check_noise(piece: Any, *, l2: float = 0.3, grid: float | None = None) -> None:
     """The noise on every coordinate has the stated law: accepted at its scale, and rejected at 2/3 and 3/2 of it.
 
-    Coordinates are independent of each other, of the value and of the round; no coordinate goes without.
+    Coordinates are independent of each other, of the value and of the round; no coordinate goes without. On a `grid` the
+    noise is a whole number of its steps.
     """
-    claim = replace(claim_for(_DIMENSION, l2), aggregated=True)
+    claim = replace(claim_for(_DIMENSION, l2), aggregated=True, grid=grid)
     stated = _stated_stddev(piece, claim)
     drawn = _drawn(piece, claim, torch.zeros(_DIMENSION), "first")
     check_law(drawn, stated)
     value = torch.linspace(-l2, l2, _DIMENSION)
+    if grid is not None:
+        check_on_grid(torch.from_numpy(drawn), grid, str(piece))
+        value = (value / grid).trunc() * grid
     shifted = _drawn(piece, claim, value, "first") - value.double().numpy()
     assert np.allclose(shifted, drawn, atol=1e-5 * stated), f"{piece}: the noise depends on the value"
     second = _drawn(piece, claim, torch.zeros(_DIMENSION), "second")
