@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sfumato.engine.plan import Plan as Plan
     from sfumato.errors import SfumatoError as SfumatoError
     from sfumato.errors import UnsoundRound as UnsoundRound
+    from sfumato.exact_round import secure as secure
     from sfumato.guarantee import Guarantee as Guarantee
     from sfumato.key import Key as Key
     from sfumato.ledger.ledger import Ledger as Ledger
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
     from sfumato.pieces.clip import AdaptiveClip as AdaptiveClip
     from sfumato.pieces.clip import Clip as Clip
     from sfumato.pieces.clip import ClipPerLayer as ClipPerLayer
+    from sfumato.pieces.exact import DiscreteGaussian as DiscreteGaussian
+    from sfumato.pieces.exact import RoundedGaussian as RoundedGaussian
+    from sfumato.pieces.grid import Grid as Grid
     from sfumato.pieces.law import Gaussian as Gaussian
     from sfumato.pieces.law import Laplace as Laplace
     from sfumato.pieces.mask import PreviousTopK as PreviousTopK
@@ -52,8 +56,10 @@ if TYPE_CHECKING:
     from sfumato.pieces.mask import RandomMask as RandomMask
     from sfumato.pieces.mask import SharedMask as SharedMask
     from sfumato.pieces.mask import TopK as TopK
+    from sfumato.pieces.mean import Divide as Divide
     from sfumato.pieces.mean import Mean as Mean
     from sfumato.pieces.mean import RealisedMean as RealisedMean
+    from sfumato.pieces.mean import Sum as Sum
     from sfumato.pieces.noise import AddNoise as AddNoise
     from sfumato.pieces.noise import NoiseShare as NoiseShare
     from sfumato.pieces.optimizer import Adam as Adam

@@ -96,6 +96,7 @@ class Claim:
     remembers: bool = False  # clients keep something between rounds
     local_paid: bool = False  # what local training gives is private already
     relation_is_asked: bool = False  # no piece may choose another relation
+    grid: float | None = None  # every coordinate is a whole number of such steps, a power of 2, and so are their sums
     every: int = 1  # the events are due in the first of so many rounds, and pay for all of them
 
     @property
@@ -195,7 +196,8 @@ class Claim:
         if math.isinf(self.l2):
             return "one client can move it without bound"
         what = "the aggregate" if self.aggregated else "a message"
-        return f"{what} moves by at most {self.reach().l2:.6g}{share}"
+        steps = f", in whole steps of {self.grid:.3g}" if self.grid is not None else ""
+        return f"{what} moves by at most {self.reach().l2:.6g}{steps}{share}"
 
 
 def text(piece: Any) -> str:

@@ -117,7 +117,7 @@ def _walk(round: Round, unit: Unit, population: int, dimension: int, asked: Rela
     try:
         for slot, piece in pieces(round):
             before.append(claim)
-            claim = piece.carry(claim)
+            claim = _carried(piece, claim)
             if slot == "client" and before[-1].share is not None:
                 raise UnsoundRound(
                     f"{text(piece)} comes after the noise shares and may change the noise that they add up to.",
@@ -137,6 +137,12 @@ def _walk(round: Round, unit: Unit, population: int, dimension: int, asked: Rela
     views, noise = (claim.world, claim.server, claim.chooser), (claim.stddev, claim.noise_sensitivity)
     proof = tuple(steps), tuple(before)
     return UnitDerivation(unit, claim.relation, *views, *noise, claim.assumptions, *proof, claim.every)
+
+
+def _carried(piece: Any, claim: Claim) -> Claim:
+    """What a piece states; that values lie on a grid, only if it says so itself."""
+    after: Claim = piece.carry(claim)
+    return after if after.grid is None or piece.keeps_grid else dataclasses.replace(after, grid=None)
 
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, Enum)
@@ -177,7 +183,7 @@ def _without_guarantee(round: Round, population: int, dimension: int) -> Derivat
     for slot, piece in pieces(round):
         before.append(claim)
         try:
-            claim = piece.carry(claim)
+            claim = _carried(piece, claim)
             steps.append(_stated(slot, piece, claim))
         except UnsoundRound as refusal:
             claim = piece.unproven(claim)

@@ -33,6 +33,7 @@ from sfumato import (
     TopK,
     Unit,
     WeightByExamples,
+    secure,
 )  # fmt: skip
 from tests.attacks.search import Shape
 from tests.attacks.semantics import Chosen
@@ -69,7 +70,8 @@ def draw(random: Random) -> Case:
         "personal": HelperBlend(0.5) if random.random() < 0.1 else None,
         "unit": random.choice(list(Unit)),
     }
-    return Case(lambda: Round(local=local(), **slots), population, shape, rounds)
+    exact: Callable[[Round], Round] = secure if random.random() < 0.15 else lambda round: round
+    return Case(lambda: exact(Round(local=local(), **slots)), population, shape, rounds)
 
 
 _BY = ("clients", "clients", "examples")

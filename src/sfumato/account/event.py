@@ -320,6 +320,31 @@ class CuriousDraws(Event):
 
 @register
 @dataclass(frozen=True)
+class DiscreteGaussianEvent(Event):
+    """Discrete Gaussian noise on whole numbers; `ratio` is its standard deviation over the L2 sensitivity.
+
+    It is the sum of `shares` independent ones, each of standard deviation `share` in steps, on so many coordinates: a sum is
+    not quite a discrete Gaussian, and how far from one depends on these. One share alone is.
+    """
+
+    ratio: Real
+    shares: int = 1
+    share: Real = 1.0
+    dimension: int = 1
+
+    def __post_init__(self) -> None:
+        _check_positive("DiscreteGaussianEvent ratio", self.ratio)
+        _check_positive("DiscreteGaussianEvent share", self.share)
+        if not (self.shares >= 1 and self.dimension >= 1):
+            raise BadValue(f"{self}: shares and dimension are whole numbers of at least 1.")
+
+    def words(self) -> str:
+        together = f" in {self.shares} shares" if self.shares > 1 else ""
+        return f"discrete Gaussian noise of {self.ratio:.6g} times the sensitivity{together}"
+
+
+@register
+@dataclass(frozen=True)
 class CappedPoissonSampled(Event):
     """A Poisson sample, cut down at random to at most `cap` units, in secret.
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from sfumato.account.checks import check_delta, check_epsilon, check_rate
 from sfumato.account.convert import epsilon_from_rdp, log_delta_from_rdp, tradeoff_from_profile
+from sfumato.account.discrete import rdp_discrete_gaussian
 from sfumato.account.divergences import (
     rdp_fixed_size,
     rdp_fixed_size_gaussian,
@@ -32,6 +33,7 @@ from sfumato.account.dominating import is_proven, merged_gaussian, pair_of
 from sfumato.account.event import (
     Composed,
     CuriousDraws,
+    DiscreteGaussianEvent,
     Event,
     FixedSizeSampled,
     LaplaceBallEvent,
@@ -137,6 +139,7 @@ def is_symmetric_noise(event: Event) -> bool:
 @is_symmetric_noise.register(LaplaceEvent)
 @is_symmetric_noise.register(LaplaceBallEvent)
 @is_symmetric_noise.register(StaircaseBallEvent)
+@is_symmetric_noise.register(DiscreteGaussianEvent)
 def _(event: Event) -> bool:
     return True
 
@@ -178,6 +181,11 @@ def _(event: StaircaseBallEvent, orders: Array) -> Array:
             f"staircase noise of steps smaller than a coordinate's part of the move, {shift:g}, has no bound here."
         )
     return event.dimension * rdp_staircase(event.epsilon, event.nu, min(shift, 1.0), orders)
+
+
+@rdp_of.register
+def _(event: DiscreteGaussianEvent, orders: Array) -> Array:
+    return rdp_discrete_gaussian(event, orders)
 
 
 @rdp_of.register

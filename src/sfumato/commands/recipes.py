@@ -28,11 +28,14 @@ def explain(
     clients: Annotated[int, typer.Option(help="The declared population.")] = 1000,
     rounds: Annotated[int, typer.Option(help="After how many rounds to say what was spent.")] = 100,
     delta: Annotated[float, typer.Option(help="At which delta.")] = 1e-5,
+    secure: Annotated[bool, typer.Option("--secure", help="With exact noise, as train --secure has it.")] = False,
 ) -> None:
     """Show a recipe: its pieces in order, what is provable after each, what it costs, and its options."""
     from sfumato.claim import table
+    from sfumato.exact_round import secure as exactly
 
     found, round = find(recipe), build(recipe, clients, {})
+    round = exactly(round) if secure else round
     derivation = round.derive(population=clients, dimension=1000)
     proof = derivation.primary
     typer.echo(f"{found.name}: {found.summary} ({found.paper})\n")

@@ -16,6 +16,7 @@ class Plain(Channel):
     """The server sees every message as it was sent. States: noise shares pay, for the server at the noise of one message."""
 
     shows: ClassVar[str] = "every message"
+    keeps_grid: ClassVar[bool] = True
 
     def carry(self, claim: Claim) -> Claim:
         return claim if claim.share is None else pay_by_shares(claim, seen=claim.share)
@@ -32,6 +33,7 @@ class SecureSum(Channel):
 
     smallest: int = 0
     shows: ClassVar[str] = "the sum of the messages"
+    keeps_grid: ClassVar[bool] = True
 
     def carry(self, claim: Claim) -> Claim:
         if claim.share is None and self.smallest:

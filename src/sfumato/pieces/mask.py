@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -36,6 +36,7 @@ class TopK(ClientPiece):
     """
 
     keep: float
+    keeps_grid: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _check_keep("TopK", self.keep)
@@ -120,6 +121,7 @@ class SharedMask(ClientPiece):
 
     keep: float
     by: RandomMask | PublicTopK | PreviousTopK = field(default_factory=RandomMask)
+    keeps_grid: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _check_keep("SharedMask", self.keep)

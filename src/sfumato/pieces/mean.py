@@ -1,16 +1,18 @@
-"""Rows become one: a sum over a public constant, or, where everything is paid, over a realised number."""
+"""Rows become one: a sum, a sum over a public constant, or, where everything is paid, over a realised number."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 
 from sfumato.account.event import Unit
 from sfumato.claim import Claim
 from sfumato.errors import BadValue, UnsoundRound
-from sfumato.pieces.protocol import Aggregate
+from sfumato.pieces.context import Context
+from sfumato.pieces.protocol import Aggregate, ServerPiece
 from sfumato.shapes import Row
 
 
@@ -39,6 +41,45 @@ class Mean(Aggregate):
 
     def carry(self, claim: Claim) -> Claim:
         return replace(claim.scaled(1.0 / self.over), aggregated=True)
+
+
+@dataclass(frozen=True)
+class Sum(Aggregate):
+    """The sum of the rows, to be divided once the noise is in it.
+
+    States: one row's part is the row itself. Sums are made in float64, so whole numbers of a grid's steps stay such: any
+    order and any number of threads give the same sum.
+    """
+
+    keeps_grid: ClassVar[bool] = True
+
+    def weights(self, sizes: torch.Tensor) -> torch.Tensor:
+        return torch.ones_like(sizes, dtype=torch.float64)
+
+    def finish(self, total: Row, weight: float) -> Row:
+        return total
+
+    def carry(self, claim: Claim) -> Claim:
+        return replace(claim, aggregated=True)
+
+
+@dataclass(frozen=True)
+class Divide(ServerPiece):
+    """Divide by a constant that is written down before any data is seen.
+
+    States: one row's part shrinks by the constant. After the noise it is free.
+    """
+
+    over: float
+
+    def __post_init__(self) -> None:
+        Mean(self.over)
+
+    def __call__(self, value: Row, context: Context) -> Row:
+        return value / self.over
+
+    def carry(self, claim: Claim) -> Claim:
+        return claim.at_server(self).scaled(1.0 / self.over)
 
 
 @dataclass(frozen=True)

@@ -5,23 +5,31 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 
-from sfumato.claim import Claim, text
+from sfumato.claim import Claim, Noisy, text
 from sfumato.errors import BadValue, UnsoundRound
 from sfumato.key import Key
 from sfumato.pieces.context import Context
+from sfumato.pieces.exact import DiscreteGaussian, ExactLaw, RoundedGaussian, SharesOf
 from sfumato.pieces.law import Gaussian, Law
 from sfumato.pieces.payment import check_honest, pay_at_client, pay_at_server
 from sfumato.pieces.protocol import ClientPiece, ServerPiece
-from sfumato.shapes import Rows, Value
+from sfumato.shapes import Row, Rows, Value
 
 
-def _with_own_noise(rows: Rows, law: Law, stddev: float, keys: Sequence[Key]) -> Rows:
-    """Each row with noise from its own key."""
-    own = [law.sample((rows.shape[1],), stddev, key) for key in keys]
-    return (rows.double() + torch.cat([torch.empty(0), *own]).reshape(rows.shape).to(rows.device)).to(rows.dtype)
+def _drawn(law: Law, stddev: float, size: int, claim: Claim, key: Key) -> Row:
+    """Noise of this standard deviation; in steps of the grid, where there is one. Its step is a power of 2, so that is exact."""
+    step = claim.grid or 1.0
+    return law.sample((size,), stddev / step, key).mul_(step)
+
+
+def _with_own_noise(rows: Rows, law: Law, stddev: float, claim: Claim, keys: Sequence[Key]) -> Rows:
+    """Each row with noise from its own key, in float64."""
+    own = [_drawn(law, stddev, rows.shape[1], claim, key) for key in keys]
+    return rows.double() + torch.cat([torch.empty(0), *own]).reshape(rows.shape).to(rows.device)
 
 
 @dataclass(frozen=True)
@@ -35,6 +43,11 @@ class AddNoise(ClientPiece, ServerPiece):
 
     law: Law
 
+    @property
+    def keeps_grid(self) -> bool:
+        """Exact noise is a whole number of steps."""
+        return isinstance(self.law, ExactLaw)
+
     def __call__(self, value: Value, context: Context) -> Value:
         stddev = self.law.stddev(context.claim)
         if not math.isfinite(stddev):
@@ -45,8 +58,9 @@ class AddNoise(ClientPiece, ServerPiece):
                 "use Gaussian noise, or a SharedMask whose coordinates are drawn at random.",
             )
         if not context.claim.aggregated:
-            return _with_own_noise(value, self.law, stddev, [key.child("message") for key in context.keys])
-        noise = self.law.sample(tuple(value.shape), stddev, context.key).to(value.device)
+            keys = [key.child("message") for key in context.keys]
+            return _with_own_noise(value, self.law, stddev, context.claim, keys).to(value.dtype)
+        noise = _drawn(self.law, stddev, len(value), context.claim, context.key).to(value.device)
         return noise.add_(value.double()).to(value.dtype)
 
     def noise_and_norm(self) -> tuple[float, None]:
@@ -56,7 +70,7 @@ class AddNoise(ClientPiece, ServerPiece):
         return replace(self, law=self.law.with_noise(noise_multiplier))
 
     def carry(self, claim: Claim) -> Claim:
-        if claim.paid and math.isfinite(claim.l2):
+        if claim.paid and math.isfinite(self.law.stddev(claim)):
             return claim  # more noise is free, and a piece before this one has paid
         if claim.paid:
             raise UnsoundRound(
@@ -72,15 +86,16 @@ class AddNoise(ClientPiece, ServerPiece):
 
 @dataclass(frozen=True)
 class NoiseShare(ClientPiece):
-    """Each client adds Gaussian noise of its own, so that any `clients` honest ones together have the law's deviation.
+    """Each client adds noise of its own, so that any `clients` honest ones together have the law's deviation.
 
-    `clients` is the smallest cohort that may reply, minus those who are curious and would subtract their own share. States:
-    nothing yet; the sum pays (PRIVACY R3), and only where the number of shares in it does not depend on the client that is
-    to be hidden.
+    The law is Gaussian or, on a grid, DiscreteGaussian. `clients` is the smallest cohort that may reply, minus those who are
+    curious and would subtract their own share. States: nothing yet; the sum pays (PRIVACY R3), and only where the number of
+    shares in it does not depend on the client that is to be hidden.
     """
 
     law: Gaussian
     clients: int
+    keeps_grid: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.clients < 1:
@@ -91,7 +106,15 @@ class NoiseShare(ClientPiece):
 
     def __call__(self, rows: Rows, context: Context) -> Rows:
         keys = [key.child("share") for key in context.keys]
-        return _with_own_noise(rows, self.law, self._deviation(context.claim), keys)
+        noisy = _with_own_noise(rows, self.law, self._deviation(context.claim), context.claim, keys)
+        return noisy if isinstance(self.law, DiscreteGaussian) else noisy.to(rows.dtype)  # whole steps stay whole
+
+    def _law(self, claim: Claim) -> Noisy:
+        """The law of the sum: shares of a Gaussian make up a Gaussian, those of a discrete one nearly a discrete one."""
+        if not isinstance(self.law, DiscreteGaussian):
+            return self.law
+        assert claim.grid is not None, "the law's own deviation needs a grid"
+        return SharesOf(self.law, self._deviation(claim), claim.grid, claim.dimension)
 
     def noise_and_norm(self) -> tuple[float, None]:
         return self.law.noise_multiplier, None
@@ -106,6 +129,11 @@ class NoiseShare(ClientPiece):
             raise UnsoundRound(
                 f"{text(self)} comes before anything bounds a row, so no amount of noise hides a client.",
                 "put Clip(norm) into the client slot, before the shares.",
+            )
+        if isinstance(self.law, RoundedGaussian):
+            raise UnsoundRound(
+                f"{text(self)}: a sum of rounded Gaussians is no rounded Gaussian, so nothing is proven of it.",
+                "use NoiseShare(DiscreteGaussian(noise_multiplier), clients).",
             )
         check_honest(self, self.clients, claim)
         assert claim.sampling is not None, "the sampler comes first"
@@ -123,7 +151,7 @@ class NoiseShare(ClientPiece):
         return replace(
             claim,
             share=self._deviation(claim),
-            share_law=self.law,
+            share_law=self._law(claim),
             share_count=self.clients,
             stddev=self.law.stddev(claim),
             noise_sensitivity=self.law.distance(claim.reach()),

@@ -13,6 +13,7 @@ from functools import partial
 from sfumato.account.event import Event, Mixture, Relation, Repeated, Unit
 from sfumato.claim import Claim, text
 from sfumato.errors import UnsoundRound
+from sfumato.pieces.exact import ExactLaw, SharesOf
 from sfumato.pieces.law import Law
 from sfumato.pieces.sampler import FixedSize, Sampler
 
@@ -20,12 +21,17 @@ ARITHMETIC = "idealised real arithmetic"
 HONEST_SERVER = "the server samples honestly"
 
 
+def _arithmetic(law: object) -> tuple[str, ...]:
+    """What is assumed of the numbers: nothing, where whole steps of a grid are added exactly."""
+    return () if isinstance(law, ExactLaw | SharesOf) else (ARITHMETIC,)
+
+
 def pay_at_server(claim: Claim, law: Law, who: object) -> Claim:
     """The world pays the sampler's amplified event; the server saw the rows before the noise, so nothing is proven there."""
     stddev = _bounded(claim, law, who)
     world = claim.amplified(partial(law.event, stddev))
     claim = replace(claim, world=world, stddev=stddev, noise_sensitivity=law.distance(claim.reach()))
-    return claim.assuming(ARITHMETIC, "the server is trusted")
+    return claim.assuming(*_arithmetic(law), "the server is trusted")
 
 
 def pay_at_client(claim: Claim, law: Law, who: object) -> Claim:
@@ -42,7 +48,7 @@ def pay_at_client(claim: Claim, law: Law, who: object) -> Claim:
     paid = replace(claim, world=observed, server=observed, chooser=claim.taking_part(release), stddev=stddev)
     # The message is the row plus noise: no norm of it is bounded any more.
     return replace(paid, noise_sensitivity=law.distance(claim.reach(seen=True)), l2=math.inf, l1=math.inf).assuming(
-        ARITHMETIC, HONEST_SERVER
+        *_arithmetic(law), HONEST_SERVER
     )
 
 
@@ -87,7 +93,9 @@ def pay_by_shares(claim: Claim, seen: float | None, full: bool = True) -> Claim:
     if not claim.presence_is_hidden:  # who took part is plain to the server
         paid = replace(paid, server=claim.observed(of_seen), chooser=claim.taking_part(of_seen))
     return paid.assuming(
-        ARITHMETIC, "enough honest clients add their share, and a cohort that falls short is given up", HONEST_SERVER
+        *_arithmetic(law),
+        "enough honest clients add their share, and a cohort that falls short is given up",
+        HONEST_SERVER,
     )
 
 
@@ -128,7 +136,7 @@ def pay_in_local_steps(
         local_paid=True,
         stddev=stddev,
         noise_sensitivity=law.distance(step.reach()),
-    ).assuming(ARITHMETIC, *honest, *declared)
+    ).assuming(*_arithmetic(law), *honest, *declared)
 
 
 def check_batch(batch: object) -> None:

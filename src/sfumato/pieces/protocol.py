@@ -40,6 +40,11 @@ class Piece(Protocol):
         """How a round without a guarantee goes on past a refusal (default: as it was)."""
         return claim
 
+    @property
+    def keeps_grid(self) -> bool:
+        """Whether whole numbers of a grid's steps stay such (default: no, so exact noise after it is refused)."""
+        return False
+
 
 class Noisy(Protocol):
     """A piece that may draw noise which can be calibrated."""

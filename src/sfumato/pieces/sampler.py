@@ -16,6 +16,7 @@ from sfumato.account.dominating import is_proven
 from sfumato.account.event import Composed, CuriousDraws, Event, FixedSizeSampled, PoissonSampled, Relation, Unit
 from sfumato.claim import Claim, Reach, Release
 from sfumato.errors import BadValue, UnsoundRound
+from sfumato.exact_draws import below, gaps
 from sfumato.key import Key
 from sfumato.pieces.protocol import FreshSampler
 
@@ -62,7 +63,7 @@ class Poisson(FreshSampler):
             raise BadValue(f"Poisson(rate={self.rate}): the rate is a probability, above 0 and at most 1, e.g. 0.05.")
 
     def draw(self, population: int, key: Key) -> np.ndarray:
-        """The numbers of the drawn clients, by geometric jumps: the work grows with the cohort, not the population."""
+        """The numbers of the drawn clients, by exact geometric gaps: the work grows with the cohort, not the population."""
         if self.rate == 1.0:
             return np.arange(population)
         expected = population * self.rate
@@ -70,8 +71,7 @@ class Poisson(FreshSampler):
         drawn: list[np.ndarray] = []
         last, attempt = -1.0, 0
         while last < population:
-            jumps = 1.0 + np.floor(np.log(key.child("jumps", part=attempt).uniform(count)) / math.log1p(-self.rate))
-            places = last + np.cumsum(jumps)
+            places = last + np.cumsum(1.0 + gaps(count, self.rate, key.child("jumps", part=attempt)))
             drawn.append(places[places < population])
             last, attempt = float(places[-1]), attempt + 1
         return np.concatenate(drawn).astype(np.int64)
@@ -122,19 +122,18 @@ class FixedSize(FreshSampler):
             )
 
     def draw(self, population: int, key: Key) -> np.ndarray:
-        """The numbers of the drawn clients: the first `size` different ones of a stream of uniform numbers."""
+        """The numbers of the drawn clients: the first `size` different ones of a stream of uniform numbers, or all but those."""
         if self.size > population:
             raise BadValue(f"FixedSize(size={self.size}): there are only {population} clients. Lower the size.")
-        if 2 * self.size > population:
-            return np.sort(key.permutations(1, population)[0, : self.size])
+        fewer = min(self.size, population - self.size)
         found = np.empty(0, np.int64)
         attempt = 0
-        while len(found) < self.size:
-            numbers = key.child("numbers", part=attempt).integers(2 * self.size + 8) % np.uint64(population)
-            stream = np.concatenate([found, numbers.astype(np.int64)])
+        while len(found) < fewer:
+            stream = np.concatenate([found, below(population, 2 * fewer + 8, key.child("numbers", part=attempt))])
             _, first = np.unique(stream, return_index=True)
             found, attempt = stream[np.sort(first)], attempt + 1
-        return np.sort(found[: self.size])
+        chosen = np.sort(found[:fewer])
+        return chosen if fewer == self.size else np.delete(np.arange(population), chosen)
 
     def expected(self, population: int) -> float:
         return float(self.size)

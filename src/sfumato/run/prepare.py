@@ -17,6 +17,7 @@ from sfumato.data.load import NAMES, build_population
 from sfumato.data.load import load as load_data
 from sfumato.data.population import Population, PublicData, Records, require_public
 from sfumato.errors import BadValue, DataError, SfumatoError, nearest
+from sfumato.exact_round import secure
 from sfumato.guarantee import check_delta
 from sfumato.imports import import_path, is_import_path
 from sfumato.key import Key
@@ -81,6 +82,7 @@ def _round(request: Request, noise_multiplier: float | None) -> Round:
     clients = request.data.clients
     options = _typed(request)
     round = recipes.build(request.recipe, clients, options) if request.pieces is None else read_round(request.pieces)
+    round = secure(round) if request.secure else round
     _check_records(request.data, round)
     if request.unproven and not round.unproven:
         round = replace(round, unproven=True)

@@ -91,6 +91,7 @@ class Request:
         False, "Write norms, cohort sizes and personal accuracy to a folder of their own: NOT private."
     )
     unproven: bool = _asked(False, "Train what cannot be proven; no epsilon is printed.")
+    secure: bool = _asked(False, "Exact noise on a grid: the guarantee then assumes nothing of floating point.")
     data: DataRequest = field(default_factory=DataRequest)
     model: ModelRequest = field(default_factory=ModelRequest)
     options: dict[str, Any] = field(default_factory=dict)
@@ -149,7 +150,7 @@ class Request:
         if self.pieces is not None:
             return ""
         same = Request(recipe=self.recipe, unproven=self.unproven, data=replace(self.data, test=None), model=self.model)
-        return replace(same, options=self.options).to_toml()
+        return replace(same, options=self.options, secure=self.secure).to_toml()
 
     def to_toml(self, resolved: Mapping[str, Any] | None = None) -> str:
         """The text of run.toml."""

@@ -11,6 +11,8 @@ import torch
 from sfumato.account.event import Unit
 from sfumato.calibration import noise_and_clip
 from sfumato.engine.simulation import Simulation
+from sfumato.pieces.mean import Divide
+from sfumato.round import Round
 from sfumato.run.prepare import Prepared
 from sfumato.run.schema import SCHEMA
 from sfumato.version import __version__
@@ -28,10 +30,15 @@ def resolved(prepared: Prepared, simulation: Simulation) -> dict[str, Any]:
         "clip": clip,
         "stddev": proof.stddev,
         "sensitivity": proof.sensitivity,
-        "divisor": prepared.round.aggregate.divisor,
+        "divisor": _divisor(prepared.round),
         "relation": str(proof.relation),
         "engine": f"{simulation.start.plan}",
     }
+
+
+def _divisor(round: Round) -> float | None:
+    """The public constant that the sum is divided by, before the noise or after it."""
+    return next((piece.over for piece in round.server if isinstance(piece, Divide)), round.aggregate.divisor)
 
 
 def summary(

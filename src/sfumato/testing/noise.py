@@ -10,28 +10,40 @@ import numpy as np
 import torch
 from scipy import stats
 
-from sfumato.account.event import Event, GaussianEvent, LaplaceBallEvent, LaplaceEvent, PoissonSampled, PureEvent
+from sfumato.account.event import (
+    DiscreteGaussianEvent,
+    Event,
+    GaussianEvent,
+    LaplaceBallEvent,
+    LaplaceEvent,
+    PoissonSampled,
+    PureEvent,
+)
 from sfumato.claim import Claim, Reach
 from sfumato.key import Key
 from sfumato.pieces.context import Context
-from sfumato.testing.piece import claim_for
+from sfumato.testing.piece import check_on_grid, claim_for
 from sfumato.update import Layout
 
 _DIMENSION = 20_000
 
 
-def check_noise(piece: Any, *, l2: float = 0.3) -> None:
+def check_noise(piece: Any, *, l2: float = 0.3, grid: float | None = None) -> None:
     """The noise on every coordinate has the stated law: accepted at its scale, and rejected at 2/3 and 3/2 of it.
 
-    Coordinates are independent of each other, of the value and of the round; no coordinate goes without.
+    Coordinates are independent of each other, of the value and of the round; no coordinate goes without. On a `grid` the
+    noise is a whole number of its steps.
     """
-    claim = replace(claim_for(_DIMENSION, l2), aggregated=True)
+    claim = replace(claim_for(_DIMENSION, l2), aggregated=True, grid=grid)
     event = piece.carry(claim).world
     assert isinstance(event, PoissonSampled), f"{piece} states {event}, not the sampler's amplified event"
     law, stated = stated_law(event.event, claim.reach())
     drawn = _drawn(piece, claim, torch.zeros(_DIMENSION), "first")
     check_law(drawn, stated, law)
     value = torch.linspace(-l2, l2, _DIMENSION)
+    if grid is not None:
+        check_on_grid(torch.from_numpy(drawn), grid, str(piece))
+        value = (value / grid).trunc() * grid
     shifted = _drawn(piece, claim, value, "first") - value.double().numpy()
     assert np.allclose(shifted, drawn, atol=1e-5 * stated), f"{piece}: the noise depends on the value"
     second = _drawn(piece, claim, torch.zeros(_DIMENSION), "second")
@@ -50,7 +62,7 @@ def stated_law(event: Event, reach: Reach) -> tuple[str, float]:
     Noise of a pure epsilon that depends on the L1 norm of many coordinates is Laplace on each, but for one part in them.
     """
     match event:
-        case GaussianEvent(ratio=ratio):
+        case GaussianEvent(ratio=ratio) | DiscreteGaussianEvent(ratio=ratio):
             return "norm", ratio * reach.l2
         case LaplaceEvent(ratio=ratio):
             return "laplace", math.sqrt(2.0) * ratio * reach.l1

@@ -61,16 +61,25 @@ def nasty_rows(dimension: int) -> Tensor:
     return rows
 
 
-def check_piece(piece: ClientPiece, *, l2: float = float("inf"), dimensions: tuple[int, ...] = (1, 2, 7, 1000)) -> None:
+def check_piece(
+    piece: ClientPiece,
+    *,
+    l2: float = float("inf"),
+    dimensions: tuple[int, ...] = (1, 2, 7, 1000),
+    grid: float | None = None,
+) -> None:
     """Shape and type kept; rows independent; same key, same result; the stated radius holds on every nasty row.
 
-    `l2` is the bound that rows already have when they reach the piece.
+    `l2` is the bound that rows already have when they reach the piece, `grid` the step of which they are whole multiples. What
+    comes out lies on the grid that is stated, if the piece says that it keeps to one.
     """
     for dimension in dimensions:
-        claim = claim_for(dimension, l2)
+        claim = replace(claim_for(dimension, l2), grid=grid)
         rows = nasty_rows(dimension)
         if l2 != float("inf"):
             rows = _within(rows, l2)
+        if grid is not None:
+            rows = (rows / grid).trunc() * grid
         _check_at(piece, rows, claim)
 
 
@@ -97,12 +106,20 @@ def _check_at(piece: ClientPiece, rows: Tensor, claim: Claim) -> None:
     assert torch.equal(torch.nan_to_num(out), torch.nan_to_num(over)), f"{name} gives another result on rows to spare"
     _check_rows_are_independent(piece, rows, out, claim, name)
     assert piece.undo(out[0], context).shape == rows[0].shape, f"{name} is not undone to the row's own shape"
+    if after.grid is not None and piece.keeps_grid:
+        check_on_grid(out, after.grid, name)
     norms = torch.linalg.vector_norm(out, dim=1, dtype=torch.float64)
     if after.l2 != float("inf"):
         assert bool((norms <= after.l2).all()), f"{name} states L2 norm {after.l2} but a row has {norms.max().item()}"
     if after.l1 != float("inf"):
         sums = out.double().abs().sum(1)
         assert (sums <= after.l1 * (1 + 1e-9)).all(), f"{name} states L1 norm {after.l1} but a row has {sums.max()}"
+
+
+def check_on_grid(values: Tensor, step: float, name: str) -> None:
+    """Every value is a whole number of steps."""
+    steps = values.double() / step
+    assert torch.equal(steps, steps.round()), f"{name} leaves the grid of step {step}"
 
 
 def _check_rows_are_independent(piece: ClientPiece, rows: Tensor, out: Tensor, claim: Claim, name: str) -> None:

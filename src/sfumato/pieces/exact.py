@@ -1,0 +1,92 @@
+"""Laws of noise in whole steps of a grid, drawn exactly: what they state holds for the numbers that a computer adds.
+
+Rows and their sums are whole numbers of steps (`Grid`), the noise is one too, and float64 adds them without rounding. The bound
+of a row holds with 2^-21 to spare (`Clip` shrinks by 2^-20), which covers the last digits of the standard deviation and its ratio.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from sfumato.account.event import DiscreteGaussianEvent, Event
+from sfumato.claim import Claim, Reach, text
+from sfumato.errors import UnsoundRound
+from sfumato.exact_draws import discrete_gaussian, rounded_gaussian
+from sfumato.key import Key
+from sfumato.pieces.law import Gaussian
+
+if TYPE_CHECKING:
+    import torch
+
+
+def _stddev(law: Gaussian, claim: Claim) -> float:
+    if claim.grid is None:
+        raise UnsoundRound(
+            f"{text(law)} draws whole steps of a grid, but what it is added to lies on none: it is no sum of whole numbers, so "
+            "the noise would not hide how it was rounded.",
+            "put Grid() last before the noise in the client slot, use Sum() as the aggregate, and Divide(over) after the noise.",
+        )
+    return law.noise_multiplier * claim.l2
+
+
+@dataclass(frozen=True)
+class RoundedGaussian(Gaussian):
+    """N(0, stddev^2) rounded to the nearest step of the grid on which the rows lie, exactly.
+
+    States: `GaussianEvent(stddev / L2 distance)`, for every accountant. A whole number plus rounded noise is the rounded sum of
+    both, so what is released is a function of the Gaussian mechanism's own release (post-processing).
+    """
+
+    def stddev(self, claim: Claim) -> float:
+        return _stddev(self, claim)
+
+    def sample(self, shape: tuple[int, ...], stddev: float, key: Key) -> torch.Tensor:
+        """Noise in steps, as whole numbers; `stddev` is in steps too."""
+        import torch
+
+        return torch.from_numpy(rounded_gaussian(math.prod(shape), stddev, key)).reshape(shape)
+
+
+@dataclass(frozen=True)
+class DiscreteGaussian(Gaussian):
+    """Whole numbers of steps with chances proportional to exp(-x^2 / (2 stddev^2)), exactly: noise whose shares add up.
+
+    States: a Renyi divergence of at most order / (2 ratio^2), that of the Gaussian (Canonne, Kamath, Steinke 2020, Theorem 4),
+    in any dimension; for a sum of shares see `DiscreteGaussianEvent`. No pair that dominates it in many dimensions is known,
+    so only the Renyi accountant prices it.
+    """
+
+    def stddev(self, claim: Claim) -> float:
+        return _stddev(self, claim)
+
+    def event(self, stddev: float, reach: Reach) -> Event:
+        return DiscreteGaussianEvent(stddev / reach.l2)
+
+    def sample(self, shape: tuple[int, ...], stddev: float, key: Key) -> torch.Tensor:
+        """Noise in steps, as whole numbers; `stddev` is in steps too."""
+        import torch
+
+        return torch.from_numpy(discrete_gaussian(math.prod(shape), stddev, key)).reshape(shape)
+
+
+ExactLaw: TypeAlias = RoundedGaussian | DiscreteGaussian
+
+
+@dataclass(frozen=True)
+class SharesOf:
+    """The law of a sum of equal shares of a discrete Gaussian, each of standard deviation `share` and in steps of `grid`."""
+
+    law: DiscreteGaussian
+    share: float
+    grid: float
+    dimension: int
+
+    def distance(self, reach: Reach) -> float:
+        return self.law.distance(reach)
+
+    def event(self, stddev: float, reach: Reach) -> Event:
+        """What a sum costs whose noise has this standard deviation: of (stddev / share)^2 shares."""
+        count = round((stddev / self.share) ** 2)
+        return DiscreteGaussianEvent(stddev / reach.l2, count, self.share / self.grid, self.dimension)
