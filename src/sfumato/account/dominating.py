@@ -27,6 +27,7 @@ from sfumato.account.event import (
 )
 from sfumato.account.noises import ROUNDING, GaussianNoise, LaplaceNoise
 from sfumato.account.pairs import Atoms, EitherWay, Mixed, Pair, Plain, PoissonReplaced, Sampled
+from sfumato.account.shuffled import Clones, ShuffledEvent
 from sfumato.errors import CannotAccount
 
 _DOWN = 1 - 4 * ROUNDING
@@ -101,6 +102,11 @@ def pair_of(event: Event) -> Pair:
 @pair_of.register
 def _(event: LaplaceEvent) -> Pair:
     return Plain(LaplaceNoise(1 / event.ratio))
+
+
+@pair_of.register
+def _(event: ShuffledEvent) -> Pair:
+    return EitherWay(Clones(event.epsilon, event.count))
 
 
 @pair_of.register
