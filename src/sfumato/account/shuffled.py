@@ -15,7 +15,7 @@ from functools import lru_cache, singledispatch
 
 import numpy as np
 
-from sfumato.account.event import Event, LaplaceEvent, Real, register
+from sfumato.account.event import Event, LaplaceBallEvent, LaplaceEvent, PureEvent, Real, StaircaseEvent, register
 from sfumato.account.noises import ROUNDING, Array
 from sfumato.account.pairs import Cells, cells
 from sfumato.errors import BadValue
@@ -60,6 +60,18 @@ def pure_epsilon(event: Event) -> float | None:
 @pure_epsilon.register
 def _(event: LaplaceEvent) -> float | None:
     return math.nextafter(1 / event.ratio, math.inf)
+
+
+@pure_epsilon.register
+def _(event: LaplaceBallEvent) -> float | None:
+    """An L1 distance is at most the square root of the dimension times the L2 distance."""
+    return math.sqrt(event.dimension) / event.ratio * (1 + 4 * ROUNDING)
+
+
+@pure_epsilon.register(PureEvent)
+@pure_epsilon.register(StaircaseEvent)
+def _(event: PureEvent | StaircaseEvent) -> float | None:
+    return event.epsilon
 
 
 @dataclass(frozen=True)
