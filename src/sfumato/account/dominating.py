@@ -129,7 +129,12 @@ def _(event: StaircaseEvent) -> Pair:
 
 
 def is_proven(event: PoissonSampled | FixedSizeSampled) -> bool:
-    """Whether a sample of a single release has a proof: of a Gaussian always; of others in their own relation, or unsampled."""
+    """Whether a sample of a single release has a proof: of a Gaussian always; of others in their own relation, or unsampled.
+
+    What a shuffler hides is known under replace only, and for a known number of messages: never in a Poisson sample.
+    """
+    if isinstance(event, PoissonSampled) and isinstance(event.event, ShuffledEvent):
+        return False
     own = Relation.ADD_REMOVE if isinstance(event, PoissonSampled) else Relation.REPLACE
     known = event.relation is own or event.rate == 1.0
     return known or (event.relation is not Relation.ZERO_OUT and merged_gaussian(event.event) is not None)
