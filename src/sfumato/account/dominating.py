@@ -108,6 +108,9 @@ def _(event: LaplaceEvent) -> Pair:
 
 @pair_of.register
 def _(event: ShuffledEvent) -> Pair:
+    """The clones; where none is to be expected, the message alone."""
+    if (event.count - 1) * math.exp(-event.epsilon) < 1e-9:
+        return pair_of(PureEvent(event.epsilon))
     return EitherWay(Clones(event.epsilon, event.count))
 
 
