@@ -10,7 +10,7 @@ from sfumato.pieces.grid import Grid
 from sfumato.pieces.law import Gaussian
 from sfumato.pieces.mean import Divide, Mean, Sum
 from sfumato.pieces.noise import AddNoise, NoiseShare
-from sfumato.pieces.protocol import Aggregate, ServerPiece
+from sfumato.pieces.protocol import Aggregate, MessageAggregate, ServerPiece
 from sfumato.round import Round
 
 
@@ -55,7 +55,7 @@ def _exact(piece: AddNoise | NoiseShare) -> RoundedGaussian | DiscreteGaussian:
     return exact(piece.law.noise_multiplier)
 
 
-def _summed(round: Round) -> tuple[Aggregate, tuple[ServerPiece, ...]]:
+def _summed(round: Round) -> tuple[Aggregate | MessageAggregate, tuple[ServerPiece, ...]]:
     """The aggregate without its division, and the division, for after the noise."""
     mean = round.aggregate
     return (Sum(), (Divide(mean.over),)) if isinstance(mean, Mean) else (mean, ())

@@ -62,6 +62,8 @@ _RECIPES = (
            "Private training of each record at the client, with personal models"),
     Recipe("perturb-model", "prifedsync", "Zheng et al. 2021",
            "Training without noise, then one clipped and noisy message per round: the other way to hide records"),
+    Recipe("nbafl", "nbafl", "Wei et al. 2020",
+           "Models in a ball, noised at the client by a formula that is not proven: the baseline of UDP-FL"),
     Recipe("fedavg", "fedavg", "McMahan et al. 2017",
            "Federated averaging without privacy: the baseline"),
 )  # fmt: skip

@@ -12,6 +12,7 @@ from sfumato.account.event import Unit
 from sfumato.calibration import noise_and_clip
 from sfumato.engine.simulation import Simulation
 from sfumato.pieces.mean import Divide
+from sfumato.pieces.protocol import Aggregate
 from sfumato.round import Round
 from sfumato.run.prepare import Prepared
 from sfumato.run.schema import SCHEMA
@@ -38,7 +39,8 @@ def resolved(prepared: Prepared, simulation: Simulation) -> dict[str, Any]:
 
 def _divisor(round: Round) -> float | None:
     """The public constant that the sum is divided by, before the noise or after it."""
-    return next((piece.over for piece in round.server if isinstance(piece, Divide)), round.aggregate.divisor)
+    before = round.aggregate.divisor if isinstance(round.aggregate, Aggregate) else None
+    return next((piece.over for piece in round.server if isinstance(piece, Divide)), before)
 
 
 def summary(
