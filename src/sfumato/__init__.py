@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from sfumato.pieces.clip import AdaptiveClip as AdaptiveClip
     from sfumato.pieces.clip import Clip as Clip
     from sfumato.pieces.clip import ClipPerLayer as ClipPerLayer
+    from sfumato.pieces.clip_per_client import ClipPerClient as ClipPerClient
     from sfumato.pieces.law import Gaussian as Gaussian
     from sfumato.pieces.mask import PreviousTopK as PreviousTopK
     from sfumato.pieces.mask import PublicTopK as PublicTopK
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
     from sfumato.pieces.optimizer import GradientDescent as GradientDescent
     from sfumato.pieces.optimizer import Momentum as Momentum
     from sfumato.pieces.personal import HelperBlend as HelperBlend
+    from sfumato.pieces.presence import PoissonPerClient as PoissonPerClient
+    from sfumato.pieces.presence import Presence as Presence
     from sfumato.pieces.protocol import Aggregate as Aggregate
     from sfumato.pieces.protocol import Channel as Channel
     from sfumato.pieces.protocol import ClientPiece as ClientPiece

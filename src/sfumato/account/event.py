@@ -306,8 +306,9 @@ class ByClient(Event):
     groups: tuple[tuple[tuple[int, ...], Event], ...] = ()
 
     def words(self) -> str:
-        others = "; ".join(f"{_clients(who)}: {own.words()}" for who, own in self.groups)
-        return f"[{self.default.words()}{f'; but {others}' if others else ''}]"
+        others = "; ".join(f"{_clients(who)}: {own.words()}" for who, own in self.groups[:3])
+        more = f"; and {len(self.groups) - 3} more groups of clients" if len(self.groups) > 3 else ""
+        return f"[{self.default.words()}{f'; but {others}{more}' if others else ''}]"
 
 
 def _clients(who: tuple[int, ...]) -> str:

@@ -5,7 +5,21 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from sfumato.account.event import ByClient, Composed, Event, Nothing, Relation, compose, why_not_private
+from sfumato.account.event import (
+    ByClient,
+    Composed,
+    Event,
+    FixedSizeSampled,
+    GaussianEvent,
+    LaplaceEvent,
+    Mixture,
+    Nothing,
+    PoissonSampled,
+    Relation,
+    Repeated,
+    compose,
+    why_not_private,
+)
 from sfumato.errors import CannotAccount
 
 
@@ -50,8 +64,48 @@ def for_client(event: Event, client: int | None) -> Event:
 
 def each_client(event: Event) -> list[Event]:
     """The different things that happened to clients, whoever they are."""
-    different = [part for part in event.walk() if isinstance(part, ByClient)]
+    different = dict.fromkeys(part for part in event.walk() if isinstance(part, ByClient))
     if not different:
         return [event]
-    named = {client for part in different for who, _ in part.groups for client in who}
-    return list(dict.fromkeys(for_client(event, client) for client in (None, *sorted(named))))
+    places: dict[int, list[tuple[int, int]]] = {}
+    for nth, part in enumerate(different):
+        for place, (who, _) in enumerate(part.groups):
+            for client in who:
+                places.setdefault(client, []).append((nth, place))
+    alike = {tuple(found): client for client, found in sorted(places.items(), reverse=True)}
+    return list(dict.fromkeys(for_client(event, client) for client in (None, *sorted(alike.values()))))
+
+
+def dearest(event: Event) -> list[Event]:
+    """The different things that happened to clients, without those that surely cost no more than another of them."""
+    every = each_client(event)
+    left: list[Event] = []
+    for one in every:
+        if not any(_no_dearer(one, other) for other in left):
+            left = [*(other for other in left if not _no_dearer(other, one)), one]
+    return left
+
+
+def _no_dearer(one: Event, other: Event) -> bool:
+    """Whether the first surely costs no more, from the shape alone: more noise, a smaller rate, or less often.
+
+    Each is a randomised function of what the other shows, which needs no data: add noise, forget a release, or take for a share
+    of the rounds what is drawn where the unit does not take part. Functions of what is shown cost nothing, and compose.
+    """
+    match one, other:
+        case _ if one == other or isinstance(one, Nothing):
+            return True
+        case Repeated(), Repeated():
+            return one.times <= other.times and _no_dearer(one.event, other.event)
+        case _, Repeated():
+            return _no_dearer(one, other.event)
+        case (GaussianEvent(), GaussianEvent()) | (LaplaceEvent(), LaplaceEvent()):
+            return one.ratio >= other.ratio
+        case (PoissonSampled(), PoissonSampled()) | (FixedSizeSampled(), FixedSizeSampled()):
+            less = one.rate <= other.rate and one.relation is other.relation
+            return less and _no_dearer(one.event, other.event)
+        case Mixture(), Mixture():
+            return one.probability <= other.probability and _no_dearer(one.event, other.event)
+        case Composed(), Composed():
+            return len(one.events) == len(other.events) and all(map(_no_dearer, one.events, other.events))
+    return False

@@ -104,7 +104,7 @@ class Clients:
         rows = self._train(self._task(start, ids, records, keys), ids)
         sizes = torch.tensor([one.count for one in records], device=rows.device)
         norms = tuple(rows.norm(dim=1).tolist()) if self.diagnostics else ()
-        messages = self.job.slots.messages(rows, sizes, keys, opening)
+        messages = self.job.slots.messages(rows, sizes, keys, opening, ids)
         total, weight = self.job.slots.weighted_sum(messages, sizes)
         keeps = self.job.slots.round.personal is not None
         own = {client: start.params + row for client, row in zip(ids, rows, strict=True)} if keeps else {}

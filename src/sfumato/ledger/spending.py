@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sfumato.account import accountant
-from sfumato.account.event import Nothing, Repeated, Unit, compose, why_not_private
+from sfumato.account.event import Nothing, Unit, compose, why_not_private
 from sfumato.data.population import Population
 from sfumato.derive import Derivation, UnitDerivation
 from sfumato.errors import BudgetExceeded, LedgerError
@@ -28,8 +28,8 @@ class Spending:
 
     def reserve(self, number: int, attempt: int, key: str) -> list[tuple[Ledger, int]]:
         """Commit one round to the shared ledger first: what is reserved there and nowhere else still counts there."""
-        due = 0 if attempt else number  # a later attempt draws anew, whatever an earlier one paid for
-        costs = {unit: _cost(proof, due) for unit, proof in self.derivation.units.items()}
+        anew = attempt > 0  # a later attempt draws anew, whatever an earlier one paid for
+        costs = {unit: _cost(proof, number, anew) for unit, proof in self.derivation.units.items()}
 
         def number_in(ledger: Ledger) -> int:
             return ledger.reserve(
@@ -76,15 +76,15 @@ class Spending:
         assert self.budget is not None
         proof = self.derivation.primary
         spent = self.own.spent(proof.unit)
-        further = Repeated(proof.world, rounds - start) if attempt and rounds > start else proof.after(rounds, start)
+        further = proof.after(rounds, start, anew=attempt > 0)
         return accountant("auto").epsilon(compose(spent.world if spent else Nothing(), further), self.budget[1])
 
 
-def _cost(proof: UnitDerivation, due: int) -> Cost:
-    world = proof.at(due)
+def _cost(proof: UnitDerivation, number: int, anew: bool) -> Cost:
+    world = proof.at(number, anew=anew)
     assert world is not None, "everyone's view has an event"
-    swapped = None if proof.swapped is None else _cost(proof.swapped, due)
-    return Cost(proof.relation, world, proof.at(due, server=True), swapped)
+    swapped = None if proof.swapped is None else _cost(proof.swapped, number, anew)
+    return Cost(proof.relation, world, proof.at(number, "server", anew), swapped)
 
 
 def open_shared(

@@ -40,6 +40,11 @@ class Piece(Protocol):
         """How a round without a guarantee goes on past a refusal (default: as it was)."""
         return claim
 
+    @property
+    def named(self) -> tuple[tuple[int, ...], ...]:
+        """Clients that it treats in a way of their own, by number, those alike together (default: none)."""
+        return ()
+
 
 class Noisy(Protocol):
     """A piece that may draw noise which can be calibrated."""

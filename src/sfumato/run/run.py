@@ -13,7 +13,7 @@ from safetensors.torch import save
 from torch import nn
 
 from sfumato.account import accountant
-from sfumato.account.event import NonPrivate, Repeated, Unit
+from sfumato.account.event import NonPrivate, Unit
 from sfumato.calibration import noise_and_clip
 from sfumato.derive import Derivation
 from sfumato.engine.checkpoint import Checkpoint, write_atomically
@@ -135,7 +135,7 @@ class Run:
         every = self.prepared.request.evaluate_every
         shown = sorted({*range(every, rounds + 1, every), rounds})
         price = accountant("auto")
-        return {number: price.epsilon(Repeated(proof.world, proof.times(number)), self.delta) for number in shown}
+        return {number: price.epsilon(proof.after(number), self.delta) for number in shown}
 
     def epsilon(self, progress: Progress) -> float | None:
         """What the ledger says; the table serves while every round was reserved once."""
