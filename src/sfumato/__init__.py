@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from sfumato.account import accountant as accountant
     from sfumato.account.event import Relation as Relation
     from sfumato.account.event import Unit as Unit
+    from sfumato.budget.budgets import Budgets as Budgets
+    from sfumato.budget.budgets import ClientBudget as ClientBudget
+    from sfumato.budget.plan import budgets as budgets
     from sfumato.calibration import calibrate as calibrate
     from sfumato.data.load import load as load_data
     from sfumato.data.population import Population as Population

@@ -161,7 +161,8 @@ def _walks(round: Round, unit: Unit, population: int, dimension: int, asked: Rel
     if len({(proof.until, *(getattr(proof, view) for view in _VIEWS)) for _, proof in found}) == 1:
         return first
     views: dict[str, Any] = {view: _by_client([(who, getattr(one, view)) for who, one in found]) for view in _VIEWS}
-    views["assumptions"] = (*first.assumptions, PUBLIC_SETTINGS)
+    said = (sentence for _, proof in found for sentence in proof.assumptions)
+    views["assumptions"] = (*dict.fromkeys(said), PUBLIC_SETTINGS)
     widest = max((proof.sensitivity for _, proof in found if proof.sensitivity is not None), default=None)
     steps = tuple(map(_told_apart, zip(*(proof.steps for _, proof in found), strict=True)))
     return dataclasses.replace(first, **views, sensitivity=widest, steps=steps, until=None, parts=tuple(found))
@@ -191,7 +192,7 @@ def _alike(round: Round, population: int) -> list[tuple[int, ...]]:
 def _for_all(claim: Claim) -> Claim:
     """What the engine reads of a claim, which must be the same for every client."""
     own: dict[str, Any] = dict.fromkeys(("client", "until", "narrow", *_VIEWS, "stddev", "noise_sensitivity"))
-    return dataclasses.replace(claim, **own)
+    return dataclasses.replace(claim, assumptions=(), **own)
 
 
 def _told_apart(steps: tuple[Step, ...]) -> Step:
@@ -243,7 +244,7 @@ def _walk(
 
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, Enum)
-_LONGEST = 300
+_LONGEST = 120
 _LIBRARIES = ("builtins", "torch", "numpy", "scipy")
 
 
