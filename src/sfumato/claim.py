@@ -20,10 +20,11 @@ from sfumato.errors import UnsoundRound
 
 @dataclass(frozen=True)
 class Reach:
-    """How far one unit can move a value, in the L2 and in the L1 norm."""
+    """How far one unit can move a value, in the L2 and in the L1 norm, and how many coordinates the value has."""
 
     l2: float = math.inf
     l1: float = math.inf
+    dimension: int = 1
 
     def plus(self, other: Reach) -> Reach:
         """As far as both together."""
@@ -140,7 +141,7 @@ class Claim:
     @property
     def any_row(self) -> Reach:
         """How far anybody's row is from zero."""
-        return Reach(self.l2, self.l1)
+        return Reach(self.l2, self.l1, self.dimension)
 
     @property
     def rows_apart(self) -> Reach:
@@ -220,6 +221,10 @@ class Claim:
 
     def _with_rows(self, any_row: Reach, row: Reach) -> Claim:
         return replace(self, l2=any_row.l2, l1=any_row.l1, narrow=None if row == any_row else (row, any_row))
+
+    def clipped(self, norm: float, order: int) -> Claim:
+        """The claim after a row was scaled down to this norm: L1 (`order` 1) or L2 (`order` 2)."""
+        return self.bounded(l1=norm) if order == 1 else self.bounded(l2=norm)
 
     def assuming(self, *sentences: str) -> Claim:
         """The claim with further assumptions, which every guarantee prints."""

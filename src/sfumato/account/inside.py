@@ -15,6 +15,7 @@ from sfumato.account.event import (
     Mixture,
     Nothing,
     PoissonSampled,
+    PureEvent,
     Relation,
     Repeated,
     compose,
@@ -92,20 +93,27 @@ def _no_dearer(one: Event, other: Event) -> bool:
     Each is a randomised function of what the other shows, which needs no data: add noise, forget a release, or take for a share
     of the rounds what is drawn where the unit does not take part. Functions of what is shown cost nothing, and compose.
     """
-    match one, other:
-        case _ if one == other or isinstance(one, Nothing):
-            return True
-        case Repeated(), Repeated():
-            return one.times <= other.times and _no_dearer(one.event, other.event)
-        case _, Repeated():
-            return _no_dearer(one, other.event)
-        case (GaussianEvent(), GaussianEvent()) | (LaplaceEvent(), LaplaceEvent()):
-            return one.ratio >= other.ratio
-        case (PoissonSampled(), PoissonSampled()) | (FixedSizeSampled(), FixedSizeSampled()):
-            less = one.rate <= other.rate and one.relation is other.relation
-            return less and _no_dearer(one.event, other.event)
-        case Mixture(), Mixture():
-            return one.probability <= other.probability and _no_dearer(one.event, other.event)
-        case Composed(), Composed():
-            return len(one.events) == len(other.events) and all(map(_no_dearer, one.events, other.events))
-    return False
+    if one == other or isinstance(one, Nothing):
+        return True
+    if isinstance(other, Repeated):
+        times, inner = (one.times, one.event) if isinstance(one, Repeated) else (1, one)
+        return times <= other.times and _no_dearer(inner, other.event)
+    if isinstance(one, Composed) and isinstance(other, Composed):
+        return len(one.events) == len(other.events) and all(map(_no_dearer, one.events, other.events))
+    if type(one) is not type(other):
+        return False
+    names = _LESS.get(type(one), ())
+    known = all(sign * getattr(one, name) <= sign * getattr(other, name) for name, sign in names)
+    same = getattr(one, "relation", None) is getattr(other, "relation", None)
+    return bool(names) and known and same and all(map(_no_dearer, one.parts(), other.parts()))
+
+
+# What makes an event cost less: fields that are smaller (1), or larger (-1).
+_LESS: dict[type[Event], tuple[tuple[str, int], ...]] = {
+    GaussianEvent: (("ratio", -1),),
+    LaplaceEvent: (("ratio", -1),),
+    PureEvent: (("epsilon", 1),),
+    PoissonSampled: (("rate", 1),),
+    FixedSizeSampled: (("rate", 1),),
+    Mixture: (("probability", 1),),
+}

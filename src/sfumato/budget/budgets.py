@@ -118,7 +118,8 @@ class Budgets:
     @property
     def delta(self) -> float:
         """The largest: a statement about all of them holds there."""
-        return max(budget.delta for _, budget in (*self.own, *([((), self.default)] if self.default else [])))
+        every: list[ClientBudget] = [budget for _, budget in self.own]
+        return max(budget.delta for budget in (*every, *([self.default] if self.default else [])))
 
     def to_table(self) -> dict[str, Any]:
         """What a file would hold."""

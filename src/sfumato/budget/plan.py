@@ -14,9 +14,11 @@ from sfumato.calibration import with_noise
 from sfumato.claim import text
 from sfumato.data.population import Population
 from sfumato.errors import BadValue, CannotAccount
+from sfumato.local.dp_sgd import DpSgd
 from sfumato.local.per_client import PerClient
 from sfumato.pieces.clip import Clip
 from sfumato.pieces.clip_per_client import ClipPerClient
+from sfumato.pieces.law_names import law_named
 from sfumato.pieces.presence import PoissonPerClient, Presence
 from sfumato.pieces.protocol import LocalPiece
 from sfumato.pieces.sampler import Everyone, Poisson
@@ -135,7 +137,9 @@ class Planning:
         for who, budget, _ in found:
             spent = accountant("auto").epsilon(for_client(event, who[0] if who else None), budget.delta)
             if spent > budget.epsilon:
-                raise CannotAccount(f"budgets: {spent:.6g} would be spent of {budget.epsilon:g}, which is a mistake of ours.")
+                raise CannotAccount(
+                    f"budgets: {spent:.6g} would be spent of {budget.epsilon:g}, which is a mistake of ours."
+                )
         return whole
 
     def _found(self, budget: ClientBudget, way: str, of: Callable[[float], Round], guess: float) -> float:
@@ -217,4 +221,10 @@ class Planning:
 
 
 def _with_law(local: LocalPiece, budget: ClientBudget) -> LocalPiece:
-    return local
+    """The client's local training with its own law, under the clip that goes with it."""
+    if not budget.law:
+        return local
+    if not isinstance(local, DpSgd):
+        raise BadValue(f"a budget with the law {budget.law!r}: {text(local)} takes none. Use DpSgd, or leave it out.")
+    law, order = law_named(budget.law, 1.0)
+    return replace(local, law=law, order=order)

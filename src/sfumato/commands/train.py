@@ -117,7 +117,7 @@ def _tell(run: Run, folder: Path) -> None:
     typer.echo(str(run.guarantee()))
     typer.echo(str(run.guarantee(server=True)))
     if summary["budgets"]:
-        from sfumato.budget.told import in_words
+        from sfumato.budget.words import in_words
 
         typer.echo("\neach client's own budget, and the epsilon that was spent of it:")
         typer.echo("\n".join(f"  {line}" for line in in_words(summary["budgets"])))

@@ -57,7 +57,9 @@ class Population:
     load: Callable[[int], Any] = field(repr=False)
     fingerprint: str | None = None
     identity: str | None = field(default=None, repr=False)
-    ids: tuple[int | str, ...] = field(default=(), repr=False)  # who they are, where anybody said so; a folder's file names
+    ids: tuple[int | str, ...] = field(
+        default=(), repr=False
+    )  # who they are, where anybody said so; a folder's file names
     source: str = field(default="", compare=False)  # the folder or import path that gives it again, if one does
 
     def __post_init__(self) -> None:
@@ -106,7 +108,7 @@ class Population:
             return self
         if isinstance(ids, str):
             raise BadValue(f"ids={ids!r} is one text. Give one id per client, e.g. a list of names.")
-        listed = list(ids)
+        listed: list[Any] = list(ids)
         wrong = next((one for one in listed if isinstance(one, bool) or not isinstance(one, int | str)), None)
         if wrong is not None:
             raise BadValue(

@@ -118,7 +118,9 @@ class Slots:
         for nth, piece in enumerate(self.round.client):
             own = tuple(key.child("piece", nth=nth) for key in keys)
             spare = nth == 0 and self.round.personal is None  # what training gave, and nobody keeps
-            rows = piece(rows, replace(self._client_context(nth, opening), sizes=sizes, keys=own, ids=tuple(ids), spare=spare))
+            rows = piece(
+                rows, replace(self._client_context(nth, opening), sizes=sizes, keys=own, ids=tuple(ids), spare=spare)
+            )
         return rows
 
     def weighted_sum(self, messages: torch.Tensor, sizes: torch.Tensor) -> tuple[torch.Tensor, float]:

@@ -34,6 +34,8 @@ class ClipPerClient(ClientPiece):
         object.__setattr__(self, "own", grouped(self.own, "ClipPerClient"))
         if not all(isinstance(clip, Clip) for clip in self._clips):
             raise BadValue(f"{self}: each is a Clip(norm), as the default is.")
+        if len({clip.order for clip in self._clips}) > 1:
+            raise BadValue(f"{self}: some norms are L1 and some L2. Give all clients the same order.")
 
     @property
     def _clips(self) -> tuple[Clip, ...]:

@@ -68,7 +68,9 @@ class Run:
         check_delta(self.delta)
         if not resume:  # before all else, so that a run can be resumed wherever it is killed
             noise, _ = noise_and_clip(self.prepared.round)
-            write_atomically(folder / "run.toml", request.to_toml({"noise_multiplier": noise, "round": planned_round(self.prepared)}))
+            write_atomically(
+                folder / "run.toml", request.to_toml({"noise_multiplier": noise, "round": planned_round(self.prepared)})
+            )
         self.simulation = self._simulation(resume)
         done = self.simulation.start.round
         if done > request.rounds:

@@ -111,7 +111,10 @@ def _check_rows_are_independent(piece: ClientPiece, rows: Tensor, out: Tensor, c
     assert context.sizes is not None
     for one in (0, len(rows) // 2, len(rows) - 1):
         alone = replace(
-            context, sizes=context.sizes[one : one + 1], keys=context.keys[one : one + 1], ids=context.ids[one : one + 1]
+            context,
+            sizes=context.sizes[one : one + 1],
+            keys=context.keys[one : one + 1],
+            ids=context.ids[one : one + 1],
         )
         single = piece(rows[one : one + 1], alone)
         same = torch.allclose(torch.nan_to_num(single[0]), torch.nan_to_num(out[one]), rtol=1e-6, atol=0)
