@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from sfumato.account import accountant as accountant
     from sfumato.account.event import Relation as Relation
     from sfumato.account.event import Unit as Unit
+    from sfumato.budget.budgets import Budgets as Budgets
+    from sfumato.budget.budgets import ClientBudget as ClientBudget
+    from sfumato.budget.plan import budgets as budgets
     from sfumato.calibration import calibrate as calibrate
     from sfumato.data.load import load as load_data
     from sfumato.data.population import Population as Population
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     from sfumato.pieces.clip import AdaptiveClip as AdaptiveClip
     from sfumato.pieces.clip import Clip as Clip
     from sfumato.pieces.clip import ClipPerLayer as ClipPerLayer
+    from sfumato.pieces.clip_per_client import ClipPerClient as ClipPerClient
     from sfumato.pieces.connectivity import Curve as Curve
     from sfumato.pieces.connectivity import MeanThenPublic as MeanThenPublic
     from sfumato.pieces.connectivity import ModeConnectivity as ModeConnectivity
@@ -77,6 +81,8 @@ if TYPE_CHECKING:
     from sfumato.pieces.optimizer import Momentum as Momentum
     from sfumato.pieces.personal import ControlVariates as ControlVariates
     from sfumato.pieces.personal import HelperBlend as HelperBlend
+    from sfumato.pieces.presence import PoissonPerClient as PoissonPerClient
+    from sfumato.pieces.presence import Presence as Presence
     from sfumato.pieces.protocol import Aggregate as Aggregate
     from sfumato.pieces.protocol import Channel as Channel
     from sfumato.pieces.protocol import ClientPiece as ClientPiece

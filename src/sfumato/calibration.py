@@ -9,6 +9,7 @@ from sfumato.account import calibrate_noise
 from sfumato.account.event import Event, Unit
 from sfumato.errors import BadValue
 from sfumato.pieces.clip import Clip
+from sfumato.pieces.clip_per_client import ClipPerClient
 from sfumato.round import Round
 
 
@@ -44,7 +45,7 @@ def noise_and_clip(round: Round) -> tuple[float | None, float | None]:
     """The noise multiplier that hides the round's unit, and the norm that it is a multiple of."""
     found = _noise(round)
     noise, norm = (None, None) if found is None else found[2]
-    clip = next((piece.norm for piece in round.client if isinstance(piece, Clip)), None)
+    clip = next((piece.norm for piece in round.client if isinstance(piece, Clip | ClipPerClient)), None)
     return noise, clip if norm is None else norm
 
 

@@ -26,6 +26,19 @@ class Reach:
     l1: float = math.inf
     dimension: int = 1
 
+    def plus(self, other: Reach) -> Reach:
+        """As far as both together."""
+        return replace(self, l2=self.l2 + other.l2, l1=self.l1 + other.l1)
+
+    def scaled(self, factor: float) -> Reach:
+        """So many times as far."""
+        return replace(self, l2=self.l2 * factor, l1=self.l1 * factor)
+
+    def within(self, l2: float, l1: float, dimension: int) -> Reach:
+        """After the norms were bounded; each norm also bounds the other."""
+        l2 = min(self.l2, l2, l1)
+        return replace(self, l2=l2, l1=min(self.l1, l1, math.sqrt(dimension) * l2))
+
 
 Release: TypeAlias = Callable[[Reach], Event]  # what it costs to release a value once, if a unit can move it so far
 
@@ -74,6 +87,9 @@ class Claim:
     `l2` and `l1` bound the norm of one client's row (once aggregated: of its part in the aggregate), whatever its data.
     `world` and `server` are the events that a round costs against everyone who sees the model and against the server, and
     `chooser` against a server that chooses the cohort; None means that nothing has been paid there.
+
+    Where pieces treat clients differently, a claim is that of one `client` among others (None: of all whom no piece names).
+    `l2` and `l1` still bound everybody's rows, and noise is a multiple of them; `row` is what bounds this client's own.
     """
 
     unit: Unit
@@ -101,6 +117,9 @@ class Claim:
     alike: bool = True  # all clients do the same with their data
     only_sum: bool = False  # the server does not see single messages
     shuffled: bool = False  # nor who sent them, or how many records they speak of
+    client: int | None = None  # whose claim it is
+    until: int | None = None  # how many rounds this client takes part in, counted from the first; None: in all
+    narrow: tuple[Reach, Reach] | None = None  # bounds of this client's own row, and those of all that they go with
 
     @property
     def sizes_are_public(self) -> bool:
@@ -114,13 +133,29 @@ class Claim:
 
     @property
     def row(self) -> Reach:
-        """How far a row is from zero: a unit that comes, goes or falls silent."""
+        """How far this client's row is from zero: a unit that comes, goes or falls silent.
+
+        Bounds of its own count only while those of all are the ones that they were stated with: after a piece that knows
+        nothing of them, the bounds of all hold, which are never smaller.
+        """
+        if self.narrow is not None and self.narrow[1] == self.any_row:
+            return self.narrow[0]
+        return self.any_row
+
+    @property
+    def any_row(self) -> Reach:
+        """How far anybody's row is from zero."""
         return Reach(self.l2, self.l1, self.dimension)
 
     @property
     def rows_apart(self) -> Reach:
-        """How far two possible rows are from each other: a unit whose data are swapped, or that displaces another."""
-        return Reach(2.0 * self.l2, 2.0 * self.l1, self.dimension)
+        """How far two possible rows of this client are from each other: a unit whose data are swapped."""
+        return self.row.scaled(2.0)
+
+    @property
+    def displaced(self) -> Reach:
+        """How far this client's row is from that of any other, whom it displaces in a cohort."""
+        return self.row.plus(self.any_row)
 
     @property
     def moved(self) -> Reach:
@@ -177,12 +212,19 @@ class Claim:
 
     def scaled(self, factor: float) -> Claim:
         """The claim after the value was multiplied by a public number."""
-        return replace(self, l2=self.l2 * factor, l1=self.l1 * factor)
+        return self._with_rows(self.any_row.scaled(factor), self.row.scaled(factor))
 
     def bounded(self, *, l2: float = math.inf, l1: float = math.inf) -> Claim:
         """The claim after a row's norms were bounded; each norm also bounds the other."""
-        l2 = min(self.l2, l2, l1)
-        return replace(self, l2=l2, l1=min(self.l1, l1, math.sqrt(self.dimension) * l2))
+        any_row, row = (reach.within(l2, l1, self.dimension) for reach in (self.any_row, self.row))
+        return self._with_rows(any_row, row)
+
+    def narrowed(self, own: Reach) -> Claim:
+        """The claim, if this client's own row is bounded by `own`, which is no more than the bounds of all."""
+        return self._with_rows(self.any_row, own)
+
+    def _with_rows(self, any_row: Reach, row: Reach) -> Claim:
+        return replace(self, l2=any_row.l2, l1=any_row.l1, narrow=None if row == any_row else (row, any_row))
 
     def clipped(self, norm: float, order: int) -> Claim:
         """The claim after a row was scaled down to this norm: L1 (`order` 1) or L2 (`order` 2)."""
@@ -212,6 +254,8 @@ def text(piece: Any) -> str:
     """
     if isinstance(piece, StrEnum):
         return f"{type(piece).__name__}.{piece.name}"
+    if isinstance(piece, tuple):
+        return f"({', '.join(map(text, piece))}{',' if len(piece) == 1 else ''})"
     if not dataclasses.is_dataclass(piece):
         return repr(piece)
     said = []

@@ -14,7 +14,7 @@ from enum import Enum
 from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any
 
-from sfumato.account.event import Event, NonPrivate, Nothing, Relation, Repeated, Unit
+from sfumato.account.event import ByClient, Event, NonPrivate, Nothing, Relation, Repeated, Unit
 from sfumato.claim import Claim, Step, Steps, table, text
 from sfumato.errors import BadValue, UnsoundRound
 
@@ -37,21 +37,48 @@ class UnitDerivation:
     steps: Steps
     before: tuple[Claim, ...]  # the claim that reached each piece, in the order of `pieces(round)`
     every: int = 1  # the events are due in the first of so many rounds, and pay for all of them
+    until: int | None = None  # how many rounds are taken part in, counted from the first; None: all
     swapped: UnitDerivation | None = None  # the same walk under replace, where that is another relation and is proven
+    parts: tuple[tuple[tuple[int, ...], UnitDerivation], ...] = ()  # a walk for each group of clients; first all others
 
     def times(self, rounds: int, start: int = 0) -> int:
         """How often the events are due from round `start` on, up to that many rounds; rounds are counted from 0."""
         return -(-rounds // self.every) - -(-start // self.every)
 
-    def at(self, number: int, server: bool = False) -> Event | None:
-        """What one round costs, by its number; None where nothing is proven against the server."""
-        event = self.server if server else self.world
-        return event if event is None or number % self.every == 0 else Nothing()
+    def at(self, number: int, view: str = "world", anew: bool = False) -> Event | None:
+        """What one round costs in one view, by its number; None where nothing is proven there.
 
-    def after(self, rounds: int, start: int = 0) -> Event:
+        A round that is drawn `anew` is paid for whatever an earlier one has paid.
+        """
+        return self.seen(view, number + 1, number, anew)
+
+    def after(self, rounds: int, start: int = 0, anew: bool = False) -> Event:
         """What rounds `start` to `rounds` cost against everyone who sees the model."""
-        times = self.times(rounds, start)
-        return Repeated(self.world, times) if times else Nothing()
+        event = self.seen("world", rounds, start, anew)
+        assert event is not None, "everyone's view has an event"
+        return event
+
+    def seen(self, view: str, rounds: int, start: int = 0, anew: bool = False) -> Event | None:
+        """What rounds `start` to `rounds` cost in one view; None where nothing is proven there."""
+        if self.parts:
+            return _by_client([(who, part.seen(view, rounds, start, anew)) for who, part in self.parts])
+        event: Event | None = getattr(self, view)
+        last = rounds if self.until is None else max(start, min(rounds, self.until))
+        times = last - start if anew else self.times(last, start)
+        return event if event is None or times == 1 else Repeated(event, times) if times else Nothing()
+
+
+def _by_client(found: list[tuple[tuple[int, ...], Event | None]]) -> Event | None:
+    """The events of groups of clients as one; the first is that of all whom no other group names."""
+    groups: dict[Event, list[int]] = {}
+    for who, event in found:
+        if event is None:
+            return None
+        groups.setdefault(event, []).extend(who)
+    default, *others = groups.items()
+    if not others:
+        return default[0]
+    return ByClient(default[0], tuple((tuple(sorted(who)), event) for event, who in others))
 
 
 @dataclass(frozen=True)
@@ -88,7 +115,7 @@ def derive(round: Round, population: int, dimension: int) -> Derivation:
     refused: dict[Unit, UnsoundRound] = {}
     for unit in Unit:
         try:
-            proof = _walk(round, unit, population, dimension)
+            proof = _walks(round, unit, population, dimension)
         except UnsoundRound as refusal:
             refused[unit] = refusal
             continue
@@ -103,15 +130,93 @@ def _under_replace(round: Round, proof: UnitDerivation, population: int, dimensi
     if proof.relation is Relation.REPLACE:
         return None
     try:
-        return _walk(round, proof.unit, population, dimension, asked=Relation.REPLACE)
+        return _walks(round, proof.unit, population, dimension, asked=Relation.REPLACE)
     except UnsoundRound:
         return None
 
 
-def _walk(round: Round, unit: Unit, population: int, dimension: int, asked: Relation | None = None) -> UnitDerivation:
+PUBLIC_SETTINGS = "each client's budget and settings are public: they were chosen without its data"
+
+
+def _walks(round: Round, unit: Unit, population: int, dimension: int, asked: Relation | None = None) -> UnitDerivation:
+    """One walk for each group of clients that every piece treats alike.
+
+    What a client's own walk states holds for it whatever the others' settings are: they are public, the same in both
+    neighbouring worlds, and a claim bounds what this client moves. All together are only as safe as the one that pays most.
+    """
+    found = [
+        (who, _walk(round, unit, population, dimension, asked, who[0] if who else None))
+        for who in _alike(round, population)
+    ]
+    (_, first), *others = found
+    if not others:
+        return first
+    alike = {(proof.relation, proof.every, tuple(map(_for_all, proof.before))) for _, proof in found}
+    if len(alike) > 1:
+        raise UnsoundRound(
+            "the clients' own settings lead to different relations or bounds of the same value, so what is drawn for one would "
+            "not be what is accounted for another.",
+            "give all clients the same pieces, with other norms, rates or noise.",
+        )
+    if len({(proof.until, *(getattr(proof, view) for view in _VIEWS)) for _, proof in found}) == 1:
+        return first
+    views: dict[str, Any] = {view: _by_client([(who, getattr(one, view)) for who, one in found]) for view in _VIEWS}
+    said = (sentence for _, proof in found for sentence in proof.assumptions)
+    views["assumptions"] = (*dict.fromkeys(said), PUBLIC_SETTINGS)
+    widest = max((proof.sensitivity for _, proof in found if proof.sensitivity is not None), default=None)
+    steps = tuple(map(_told_apart, zip(*(proof.steps for _, proof in found), strict=True)))
+    return dataclasses.replace(first, **views, sensitivity=widest, steps=steps, until=None, parts=tuple(found))
+
+
+_VIEWS = ("world", "server", "chooser")
+
+
+def _alike(round: Round, population: int) -> list[tuple[int, ...]]:
+    """The clients in groups that every piece treats alike; first those that no piece names, as nobody, if there are any."""
+    places: dict[int, list[tuple[int, int]]] = {}
+    for nth, (_, piece) in enumerate(pieces(round)):
+        for place, who in enumerate(piece.named):
+            if who and max(who) >= population:
+                raise BadValue(
+                    f"{type(piece).__name__} names client {max(who)}, but there are {population}: numbers begin at 0."
+                )
+            for client in who:
+                places.setdefault(client, []).append((nth, place))
+    groups: dict[tuple[tuple[int, int], ...], list[int]] = {}
+    for client, found in places.items():
+        groups.setdefault(tuple(found), []).append(client)
+    named = sorted((tuple(sorted(who)) for who in groups.values()), key=lambda who: (-len(who), who))
+    return named if len(places) == population else [(), *named]
+
+
+def _for_all(claim: Claim) -> Claim:
+    """What the engine reads of a claim, which must be the same for every client."""
+    own: dict[str, Any] = dict.fromkeys(("client", "until", "narrow", *_VIEWS, "stddev", "noise_sensitivity"))
+    return dataclasses.replace(claim, assumptions=(), **own)
+
+
+def _told_apart(steps: tuple[Step, ...]) -> Step:
+    """A step as it is for most, and in how many other ways it is for some."""
+    first, others = steps[0], {step.states for step in steps[1:]} - {steps[0].states}
+    if not others:
+        return first
+    more = others.pop() if len(others) == 1 else f"{len(others)} other bounds"
+    return dataclasses.replace(first, states=f"{first.states}; for some clients: {more}")
+
+
+def _walk(
+    round: Round,
+    unit: Unit,
+    population: int,
+    dimension: int,
+    asked: Relation | None = None,
+    client: int | None = None,
+) -> UnitDerivation:
     relation = asked or (round.sample.relation if unit is Unit.CLIENT else Relation.REPLACE)
     remembers, is_asked = round.personal is not None, asked is not None
-    claim = Claim(unit, relation, population, dimension, remembers=remembers, relation_is_asked=is_asked)
+    alike = not any(piece.named for _, piece in pieces(round))
+    facts: dict[str, Any] = {"remembers": remembers, "relation_is_asked": is_asked, "client": client, "alike": alike}
+    claim = Claim(unit, relation, population, dimension, **facts)
     steps: list[Step] = []
     before: list[Claim] = []
     try:
@@ -136,7 +241,7 @@ def _walk(round: Round, unit: Unit, population: int, dimension: int, asked: Rela
         raise UnsoundRound(refusal.reason, refusal.fix, so_far) from None
     views, noise = (claim.world, claim.server, claim.chooser), (claim.stddev, claim.noise_sensitivity)
     proof = tuple(steps), tuple(before)
-    return UnitDerivation(unit, claim.relation, *views, *noise, claim.assumptions, *proof, claim.every)
+    return UnitDerivation(unit, claim.relation, *views, *noise, claim.assumptions, *proof, claim.every, claim.until)
 
 
 def _carried(piece: Any, claim: Claim) -> Claim:
@@ -146,6 +251,7 @@ def _carried(piece: Any, claim: Claim) -> Claim:
 
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, Enum)
+_LONGEST = 120
 _LIBRARIES = ("builtins", "torch", "numpy", "scipy")
 
 
@@ -169,9 +275,14 @@ def outsiders(piece: Any) -> list[str]:
     return list(dict.fromkeys([*found, *(name for part in parts for name in outsiders(part))]))
 
 
+def _short(words: str) -> str:
+    """As much of a piece as a table has room for: one that names many clients is long."""
+    return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 4]} ..."
+
+
 def _stated(slot: str, piece: Any, claim: Claim) -> Step:
     opening = f"neighbours: {claim.relation.words} one {claim.unit}"
-    return Step(slot, text(piece), opening if slot == "sample" or claim.sampling is None else str(claim))
+    return Step(slot, _short(text(piece)), opening if slot == "sample" or claim.sampling is None else str(claim))
 
 
 def _without_guarantee(round: Round, population: int, dimension: int) -> Derivation:

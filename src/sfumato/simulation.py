@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Executor
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -14,7 +15,7 @@ from sfumato.guarantee import check_delta
 from sfumato.objective import Objective
 from sfumato.report import write_page
 from sfumato.round import Round
-from sfumato.run.from_python import gathered
+from sfumato.run.from_python import gathered, with_budgets
 from sfumato.run.request import Request
 from sfumato.run.run import Run
 
@@ -32,6 +33,7 @@ def simulate(
     test: PublicData | None = None,
     evaluate_every: int = 1,
     budget: tuple[float, float] | None = None,
+    budgets: Any = None,
     delta: float | None = None,
     plan: Plan | None = None,
     device: str = "cpu",
@@ -43,7 +45,8 @@ def simulate(
     """Check everything, then give back the run: `for progress in simulate(...)`.
 
     The randomness comes from a fresh secret of the system, kept in `folder` if there is one; `seed` replaces it, for
-    simulations only. `budget` is (epsilon, delta): the run stops before the round that would pass it. `shared_ledger` adds
+    simulations only. `budget` is (epsilon, delta): the run stops before the round that would pass it. `budgets` are each
+    client's own (see `sfumato.budgets`): the round is planned so that all are kept to. `shared_ledger` adds
     the run to those before it on the same clients; it takes seeded and non-private runs only if forced. `executor` computes
     the clients' blocks in place of threads of this process: any of `concurrent.futures`, or one like them.
 
@@ -58,6 +61,8 @@ def simulate(
             raise BadValue(
                 f"delta={delta}, but the budget is at delta {budget[1]}. Leave delta out, or give one of them."
             )
+    if budgets is not None and budget is not None:
+        raise BadValue("budget and budgets exclude each other: with budgets each client has its own. Leave one out.")
     request = Request(
         rounds=rounds,
         epsilon=None if budget is None else budget[0],
@@ -71,6 +76,8 @@ def simulate(
         force_ledger=force_ledger,
     )
     prepared = gathered(request, round, population, module, objective, test)
+    if budgets is not None:
+        prepared = with_budgets(prepared, budgets, None if folder is None or not resume else Path(folder))
     return Run(
         prepared, None if folder is None else Path(folder), resume=resume, plan=plan, page=write_page, executor=executor
     )

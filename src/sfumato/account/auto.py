@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sfumato.account.dominating import merged_gaussian
 from sfumato.account.event import Event, Real
 from sfumato.account.gdp import Gdp
-from sfumato.account.inside import each_client
+from sfumato.account.inside import dearest, each_client
 from sfumato.account.pld import Pld, check_noise
 from sfumato.account.protocol import Accountant
 from sfumato.account.rdp import Rdp
@@ -45,10 +45,10 @@ class Auto:
         return Pld()
 
     def epsilon(self, event: Event, delta: Real) -> float:
-        return max(self.choose(own).epsilon(own, delta) for own in each_client(event))
+        return max(self.choose(own).epsilon(own, delta) for own in dearest(event))
 
     def delta(self, event: Event, epsilon: Real) -> float:
-        return max(self.choose(own).delta(own, epsilon) for own in each_client(event))
+        return max(self.choose(own).delta(own, epsilon) for own in dearest(event))
 
     def tradeoff(self, event: Event, false_positive_rate: Real) -> float:
-        return min(self.choose(own).tradeoff(own, false_positive_rate) for own in each_client(event))
+        return min(self.choose(own).tradeoff(own, false_positive_rate) for own in dearest(event))

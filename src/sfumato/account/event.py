@@ -400,11 +400,13 @@ class ByClient(Event):
     groups: tuple[tuple[tuple[int, ...], Event], ...] = ()
 
     def words(self) -> str:
-        others = "; ".join(f"{_clients(who)}: {own.words()}" for who, own in self.groups)
-        return f"[{self.default.words()}{f'; but {others}' if others else ''}]"
+        others = "; ".join(f"{named(who)}: {own.words()}" for who, own in self.groups[:3])
+        more = f"; and {len(self.groups) - 3} more groups of clients" if len(self.groups) > 3 else ""
+        return f"[{self.default.words()}{f'; but {others}{more}' if others else ''}]"
 
 
-def _clients(who: tuple[int, ...]) -> str:
+def named(who: tuple[int, ...]) -> str:
+    """Clients in words, not all of them where there are many."""
     first = ", ".join(map(str, who[:5]))
     more = f" and {len(who) - 5} more" if len(who) > 5 else ""
     return f"client{'' if len(who) == 1 else 's'} {first}{more}"

@@ -5,7 +5,22 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from sfumato.account.event import ByClient, Composed, Event, Nothing, Relation, compose, why_not_private
+from sfumato.account.event import (
+    ByClient,
+    Composed,
+    Event,
+    FixedSizeSampled,
+    GaussianEvent,
+    LaplaceEvent,
+    Mixture,
+    Nothing,
+    PoissonSampled,
+    PureEvent,
+    Relation,
+    Repeated,
+    compose,
+    why_not_private,
+)
 from sfumato.errors import CannotAccount
 
 
@@ -50,8 +65,55 @@ def for_client(event: Event, client: int | None) -> Event:
 
 def each_client(event: Event) -> list[Event]:
     """The different things that happened to clients, whoever they are."""
-    different = [part for part in event.walk() if isinstance(part, ByClient)]
+    different = dict.fromkeys(part for part in event.walk() if isinstance(part, ByClient))
     if not different:
         return [event]
-    named = {client for part in different for who, _ in part.groups for client in who}
-    return list(dict.fromkeys(for_client(event, client) for client in (None, *sorted(named))))
+    places: dict[int, list[tuple[int, int]]] = {}
+    for nth, part in enumerate(different):
+        for place, (who, _) in enumerate(part.groups):
+            for client in who:
+                places.setdefault(client, []).append((nth, place))
+    alike = {tuple(found): client for client, found in sorted(places.items(), reverse=True)}
+    return list(dict.fromkeys(for_client(event, client) for client in (None, *sorted(alike.values()))))
+
+
+def dearest(event: Event) -> list[Event]:
+    """The different things that happened to clients, without those that surely cost no more than another of them."""
+    every = each_client(event)
+    left: list[Event] = []
+    for one in every:
+        if not any(_no_dearer(one, other) for other in left):
+            left = [*(other for other in left if not _no_dearer(other, one)), one]
+    return left
+
+
+def _no_dearer(one: Event, other: Event) -> bool:
+    """Whether the first surely costs no more, from the shape alone: more noise, a smaller rate, or less often.
+
+    Each is a randomised function of what the other shows, which needs no data: add noise, forget a release, or take for a share
+    of the rounds what is drawn where the unit does not take part. Functions of what is shown cost nothing, and compose.
+    """
+    if one == other or isinstance(one, Nothing):
+        return True
+    if isinstance(other, Repeated):
+        times, inner = (one.times, one.event) if isinstance(one, Repeated) else (1, one)
+        return times <= other.times and _no_dearer(inner, other.event)
+    if isinstance(one, Composed) and isinstance(other, Composed):
+        return len(one.events) == len(other.events) and all(map(_no_dearer, one.events, other.events))
+    if type(one) is not type(other):
+        return False
+    names = _LESS.get(type(one), ())
+    known = all(sign * getattr(one, name) <= sign * getattr(other, name) for name, sign in names)
+    same = getattr(one, "relation", None) is getattr(other, "relation", None)
+    return bool(names) and known and same and all(map(_no_dearer, one.parts(), other.parts()))
+
+
+# What makes an event cost less: fields that are smaller (1), or larger (-1).
+_LESS: dict[type[Event], tuple[tuple[str, int], ...]] = {
+    GaussianEvent: (("ratio", -1),),
+    LaplaceEvent: (("ratio", -1),),
+    PureEvent: (("epsilon", 1),),
+    PoissonSampled: (("rate", 1),),
+    FixedSizeSampled: (("rate", 1),),
+    Mixture: (("probability", 1),),
+}

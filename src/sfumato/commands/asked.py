@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from sfumato.budget.budgets import read
 from sfumato.commands.options import KEYS, flag
 from sfumato.errors import BadValue, nearest
 from sfumato.recipes import find
@@ -23,6 +24,8 @@ def request_from(recipe: str | None, config: str | None, chosen: dict[str, Any],
     if "data" in chosen and chosen["data"] != "digits" and not config:  # the defaults are those of digits
         declared = "clients" in chosen or any(words.startswith("data.clients=") for words in settings)
         request = _of_other_data(request, chosen["data"], declared)
+    if budgets := chosen.pop("budgets", None):
+        request = replace(request, epsilon=None, budgets=read(budgets))
     options = {} if request.pieces is not None else find(request.recipe).options
     changes: list[tuple[str, Any]] = []
     for name, value in chosen.items():
@@ -44,7 +47,8 @@ def request_from(recipe: str | None, config: str | None, chosen: dict[str, Any],
 def _with_a_budget(request: Request, taken_away: bool) -> Request:
     """Epsilon 2 where noise is needed and nothing says how much, unless the user took the budget away."""
     private = request.pieces is None and "noise_multiplier" in find(request.recipe).options
-    if not private or request.epsilon is not None or "noise_multiplier" in request.options or request.unproven:
+    told = request.epsilon is not None or request.budgets or "noise_multiplier" in request.options
+    if not private or told or request.unproven:
         return request
     if taken_away:
         raise BadValue(

@@ -91,6 +91,9 @@ def signature() -> inspect.Signature:
         parameters.append(_option(name, kind, text, "Recipe"))
     panel = "Run"
     parameters += [
+        _option(
+            "budgets", str, "A file with each client's own (epsilon, delta), in place of --epsilon.", panel, "FILE"
+        ),
         _option("out", str, "Folder of the run; an existing one is never overwritten.", panel, "FOLDER"),
         _option("config", str, "A run.toml to start from.", panel, "FILE"),
         _option("set", list[str], "Any key of run.toml, e.g. rounds=60 or options.lr=0.1.", panel, "KEY=VALUE"),

@@ -29,12 +29,15 @@ def explain(
     rounds: Annotated[int, typer.Option(help="After how many rounds to say what was spent.")] = 100,
     delta: Annotated[float, typer.Option(help="At which delta.")] = 1e-5,
     secure: Annotated[bool, typer.Option("--secure", help="With exact noise, as train --secure has it.")] = False,
+    budgets: Annotated[str, typer.Option(help="A file with each client's own budget.", metavar="FILE")] = "",
 ) -> None:
     """Show a recipe: its pieces in order, what is provable after each, what it costs, and its options."""
     from sfumato.claim import table
     from sfumato.exact_round import secure as exactly
 
     found, round = find(recipe), build(recipe, clients, {})
+    each = _Each(budgets, clients, rounds) if budgets else None
+    round = round if each is None else each.plan(round)
     round = exactly(round) if secure else round
     derivation = round.derive(population=clients, dimension=1000)
     proof = derivation.primary
@@ -47,18 +50,20 @@ def explain(
     if proof.assumptions:
         typer.echo(f"assuming: {'; '.join(proof.assumptions)}")
     typer.echo(f"\nafter {rounds} rounds, epsilon at delta {delta:g}:")
-    for who, event in (
-        ("everyone who sees the model", proof.world),
-        ("the server, if it samples honestly", proof.server),
-        ("the server, whoever chooses the cohort", proof.chooser),
+    for who, view in (
+        ("everyone who sees the model", "world"),
+        ("the server, if it samples honestly", "server"),
+        ("the server, whoever chooses the cohort", "chooser"),
     ):
-        typer.echo(f"  {who:<40} {_epsilon(event, rounds, delta)}")
+        typer.echo(f"  {who:<40} {_epsilon(proof.seen(view, rounds), delta)}")
     if round.unproven:
         from sfumato.unproven import claims
 
         said = claims(round, derivation, rounds, delta)
         for words, epsilon in {"claimed, and not proven": said["claimed_epsilon"], **said.get("really", {})}.items():
             typer.echo(f"  {words:<40} {'-' if epsilon is None else format(epsilon, '.4g')}")
+    if each is not None:
+        each.tell(round, proof.after(rounds))
     if (published := _published(round, derivation, rounds)) is not None:
         typer.echo(f"\n{published.text(delta)}")
     typer.echo("\noptions:")
@@ -66,15 +71,42 @@ def explain(
         typer.echo(f"  --{name.replace('_', '-')} {parameter.default}".rstrip())
 
 
-def _epsilon(event: Event | None, rounds: int, delta: float) -> str:
-    from sfumato.account.event import Repeated, why_not_private
+class _Each:
+    """Each client's own budget, from a file: the round that keeps to it, and what that round spends."""
+
+    def __init__(self, file: str, clients: int, rounds: int) -> None:
+        from sfumato.budget.budgets import Budgets
+
+        self.given, self.clients, self.rounds = Budgets.of(file, clients), clients, rounds
+
+    def plan(self, round: Round) -> Round:
+        from sfumato.budget.plan import planned
+
+        return planned(round, self.given, self.rounds, self.clients, dimension=1000)
+
+    def tell(self, round: Round, event: Event) -> None:
+        from sfumato.account.inside import for_client
+        from sfumato.account.protocol import accountant
+        from sfumato.budget.told import told
+        from sfumato.budget.words import in_words
+
+        def spent(client: int, delta: float) -> float:
+            return accountant("auto").epsilon(for_client(event, client), delta)
+
+        typer.echo("\neach client's own budget, and the epsilon that is spent of it:")
+        for line in in_words(told(self.given, round, self.clients, spent)):
+            typer.echo(f"  {line}")
+
+
+def _epsilon(event: Event | None, delta: float) -> str:
+    from sfumato.account.event import why_not_private
     from sfumato.account.protocol import accountant
     from sfumato.guarantee import check_delta, rounded_up
 
     check_delta(delta)
     if event is None or why_not_private(event) is not None:
         return "nothing is proven"
-    return rounded_up(accountant("auto").epsilon(Repeated(event, rounds), delta), 4)
+    return rounded_up(accountant("auto").epsilon(event, delta), 4)
 
 
 def _published(round: Round, derivation: Derivation, rounds: int) -> Published | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -33,9 +34,9 @@ def _train(recipe: str | None, **given: Any) -> None:
                 "--resume goes on with a run as it was asked for; it takes no other option but --rounds, --quiet and --json."
             )
         folder = Path(resume)
-        request, noise = _resumed(folder, rounds)
+        request, found = _resumed(folder, rounds)
     else:
-        request, noise = request_from(recipe, config, chosen, settings), None
+        request, found = request_from(recipe, config, chosen, settings), {}
         folder = _new_folder(out, request)
 
     from sfumato.commands.progress import follow
@@ -43,7 +44,7 @@ def _train(recipe: str | None, **given: Any) -> None:
     from sfumato.run.prepare import prepare
     from sfumato.run.run import Run
 
-    prepared, stopped = prepare(request, noise), None
+    prepared, stopped = prepare(request, found), None
     if not (quiet or as_json):
         _caution(prepared, err=True)
     try:
@@ -75,8 +76,8 @@ def _caution(prepared: Prepared, *, err: bool) -> None:
         )
 
 
-def _resumed(folder: Path, rounds: int | None) -> tuple[Request, float | None]:
-    """The request of a run, with more rounds if these are asked for, and the noise that was found for it."""
+def _resumed(folder: Path, rounds: int | None) -> tuple[Request, Mapping[str, Any]]:
+    """The request of a run, with more rounds if these are asked for, and what was found for it."""
     path = folder / "run.toml"
     if not path.is_file():
         raise DataError(f"--resume {folder}: there is no run. Give the folder of one, e.g. runs/first.")
@@ -85,7 +86,7 @@ def _resumed(folder: Path, rounds: int | None) -> tuple[Request, float | None]:
         request = replace(request, rounds=rounds)
     again = f"rounds={request.rounds}, folder={str(folder)!r}, resume=True"
     request.require_named(f"simulate(round, population, module, objective, {again}).")
-    return request, resolved(path).get("noise_multiplier")
+    return request, resolved(path)
 
 
 def _new_folder(out: str | None, request: Request) -> Path:
@@ -115,6 +116,11 @@ def _tell(run: Run, folder: Path) -> None:
         )
     typer.echo(str(run.guarantee()))
     typer.echo(str(run.guarantee(server=True)))
+    if summary["budgets"]:
+        from sfumato.budget.words import in_words
+
+        typer.echo("\neach client's own budget, and the epsilon that was spent of it:")
+        typer.echo("\n".join(f"  {line}" for line in in_words(summary["budgets"])))
     _caution(run.prepared, err=False)
     derivation = run.derivation
     if derivation.primary.unit is Unit.CLIENT and Unit.RECORD in derivation.units:

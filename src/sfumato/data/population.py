@@ -57,6 +57,9 @@ class Population:
     load: Callable[[int], Any] = field(repr=False)
     fingerprint: str | None = None
     identity: str | None = field(default=None, repr=False)
+    ids: tuple[int | str, ...] = field(
+        default=(), repr=False
+    )  # who they are, where anybody said so; a folder's file names
     source: str = field(default="", compare=False)  # the folder or import path that gives it again, if one does
 
     def __post_init__(self) -> None:
@@ -105,7 +108,7 @@ class Population:
             return self
         if isinstance(ids, str):
             raise BadValue(f"ids={ids!r} is one text. Give one id per client, e.g. a list of names.")
-        listed = list(ids)
+        listed: list[Any] = list(ids)
         wrong = next((one for one in listed if isinstance(one, bool) or not isinstance(one, int | str)), None)
         if wrong is not None:
             raise BadValue(
@@ -116,7 +119,7 @@ class Population:
                 f"{len(listed)} ids, {len(set(listed))} of them different, for the {self.size} clients of {self.name!r}. "
                 "Give each client one of its own."
             )
-        return replace(self, identity=digest("ids", json.dumps(listed)))
+        return replace(self, identity=digest("ids", json.dumps(listed)), ids=tuple(listed))
 
     @staticmethod
     def from_list(clients: Any, name: str = "list", ids: Ids = None) -> Population:
@@ -159,8 +162,9 @@ class Population:
         files = sorted(file for file in folder.iterdir() if file.suffix in READERS and not file.name.startswith("."))
         if not files:
             raise DataError(f"no client in {folder}. Put one .pt, .npz or .safetensors file per client there.")
-        name, identity = name or folder.resolve().name, digest("files", [file.name for file in files])
-        return Population(name, len(files), partial(_read, files), of_files(files), identity, str(path))
+        name, ids = name or folder.resolve().name, tuple(file.name for file in files)
+        identity = digest("files", list(ids))
+        return Population(name, len(files), partial(_read, files), of_files(files), identity, ids, str(path))
 
     @staticmethod
     def from_import(path: str, size: int | None = None, ids: Ids = None) -> Population:

@@ -134,7 +134,7 @@ class Clients:
         rows = self._train(self._task(start, ids, records, keys), ids)
         sizes = torch.tensor([one.count for one in records], device=rows.device)
         norms = tuple(rows.norm(dim=1).tolist()) if self.diagnostics else ()
-        messages = self.job.slots.messages(rows, sizes, keys, opening)
+        messages = self.job.slots.messages(rows, sizes, keys, opening, ids)
         stays = self._stays(start, ids, rows, messages)
         total, weight = (messages, 0.0) if self.job.slots.gathers else self.job.slots.weighted_sum(messages, sizes)
         return Block(Total(total, weight, norms=norms), stays, sizes)

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from sfumato.budget.budgets import Budgets
 from sfumato.data.population import Population, Records, require_population
 from sfumato.derive import Derivation
 from sfumato.engine.checkpoint import FILES, Checkpoint, make_folder, root_key
@@ -27,7 +28,7 @@ from sfumato.facts import digest
 from sfumato.guarantee import check_delta
 from sfumato.key import Key
 from sfumato.ledger.ledger import Ledger
-from sfumato.ledger.spending import Spending, open_shared
+from sfumato.ledger.spending import Limit, Spending, limits_of, open_shared
 from sfumato.models import check_module
 from sfumato.objective import Objective, check_loss
 from sfumato.round import Round
@@ -46,6 +47,7 @@ def simulate(
     folder: str | Path | None = None,
     resume: bool = False,
     budget: tuple[float, float] | None = None,
+    budgets: Budgets | None = None,
     plan: Plan | None = None,
     device: str = "cpu",
     diagnostics: bool = False,
@@ -80,7 +82,8 @@ def simulate(
     inputs = Inputs.of(root, population, start.plan, seed is not None)
     attempt = attempt_of(ledger, start, inputs.replay)
     start = replace(start, attempt=attempt, params=start.params.to(device))
-    spending = Spending(ledger, shared, derivation, name, inputs.replay, seed is not None, budget)
+    limits = [*([] if budget is None else [Limit(*budget)]), *limits_of(budgets, population.size)]
+    spending = Spending(ledger, shared, derivation, name, inputs.replay, seed is not None, tuple(limits))
     return Simulation(
         job, derivation, population, spending, rounds, root, path, start, diagnostics, inputs.data, executor
     )

@@ -91,7 +91,7 @@ class Slots:
 
     def width(self, opening: Opening) -> int:
         nobody = torch.zeros(0, self.length)
-        return int(self.messages(nobody, torch.zeros(0, dtype=torch.int64), (), opening).shape[1])
+        return int(self.messages(nobody, torch.zeros(0, dtype=torch.int64), (), opening, ()).shape[1])
 
     def check(self, seen: MessageContext) -> None:
         """Go through a round with nobody's data, so that pieces that do not fit together are refused before anything is spent."""
@@ -99,7 +99,9 @@ class Slots:
         kept = self.start()
         opening = self.open(0, keys.opening(0), kept, lambda data: torch.zeros(self.length))
         rows, sizes = torch.zeros(2, self.length), torch.ones(2, dtype=torch.int64)
-        messages = self.messages(rows, sizes, [client_key(keys.clients, client, 0) for client in range(2)], opening)
+        messages = self.messages(
+            rows, sizes, [client_key(keys.clients, client, 0) for client in range(2)], opening, range(2)
+        )
         if self.control is not None and messages.shape[1] != self.layout.dimension:
             raise BadValue(
                 f"{self.round.personal} speaks of the model's own {self.layout.dimension} coordinates, but messages have "
@@ -146,12 +148,16 @@ class Slots:
         state, prepared = opening.kept.get(_place("client", nth)), opening.prepared.get(nth)
         return Context(opening.number, self.layout, claim, key, prepared=prepared, state=state)
 
-    def messages(self, rows: torch.Tensor, sizes: torch.Tensor, keys: Sequence[Key], opening: Opening) -> torch.Tensor:
+    def messages(
+        self, rows: torch.Tensor, sizes: torch.Tensor, keys: Sequence[Key], opening: Opening, ids: Sequence[int]
+    ) -> torch.Tensor:
         """What the clients send: the rows after the client slot, which may write over them. `keys` are the clients' own."""
         for nth, piece in enumerate(self.round.client):
             own = tuple(key.child("piece", nth=nth) for key in keys)
             spare = nth == 0 and self.round.personal is None  # what training gave, and nobody keeps
-            rows = piece(rows, replace(self._client_context(nth, opening), sizes=sizes, keys=own, spare=spare))
+            rows = piece(
+                rows, replace(self._client_context(nth, opening), sizes=sizes, keys=own, ids=tuple(ids), spare=spare)
+            )
         return rows
 
     def weighted_sum(self, messages: torch.Tensor, sizes: torch.Tensor) -> tuple[torch.Tensor, float]:

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sfumato.account import accountant
-from sfumato.account.event import Nothing, Repeated, Unit, compose, why_not_private
+from sfumato.account.event import Event, Nothing, Unit, compose, named, why_not_private
+from sfumato.account.inside import for_client
+from sfumato.budget.budgets import Budgets
 from sfumato.data.population import Population
 from sfumato.derive import Derivation, UnitDerivation
 from sfumato.errors import BudgetExceeded, LedgerError
@@ -15,8 +17,28 @@ from sfumato.ledger.spent import Cost
 
 
 @dataclass(frozen=True)
+class Limit:
+    """The most that a run may spend: on anybody, or on the clients that share a budget of their own; () is all others."""
+
+    epsilon: float
+    delta: float
+    clients: tuple[int, ...] | None = None
+
+    def spent(self, event: Event) -> float:
+        """What it would spend of it."""
+        own = event if self.clients is None else for_client(event, self.clients[0] if self.clients else None)
+        return accountant("auto").epsilon(own, self.delta)
+
+
+def limits_of(budgets: Budgets | None, size: int) -> list[Limit]:
+    """A limit for each budget that clients have."""
+    found = [] if budgets is None else budgets.groups(size)
+    return [Limit(budget.epsilon, budget.delta, who) for who, budget in found]
+
+
+@dataclass(frozen=True)
 class Spending:
-    """Reserves in every ledger before a round, and settles after it. `budget` is the run's own (epsilon, delta)."""
+    """Reserves in every ledger before a round, and settles after it. `limits` are the run's own."""
 
     own: Ledger
     shared: Ledger | None
@@ -24,12 +46,12 @@ class Spending:
     run: str
     inputs: str
     seeded: bool
-    budget: tuple[float, float] | None = None
+    limits: tuple[Limit, ...] = ()
 
     def reserve(self, number: int, attempt: int, key: str) -> list[tuple[Ledger, int]]:
         """Commit one round to the shared ledger first: what is reserved there and nowhere else still counts there."""
-        due = 0 if attempt else number  # a later attempt draws anew, whatever an earlier one paid for
-        costs = {unit: _cost(proof, due) for unit, proof in self.derivation.units.items()}
+        anew = attempt > 0  # a later attempt draws anew, whatever an earlier one paid for
+        costs = {unit: _cost(proof, number, anew) for unit, proof in self.derivation.units.items()}
 
         def number_in(ledger: Ledger) -> int:
             return ledger.reserve(
@@ -58,33 +80,37 @@ class Spending:
         return [self.own] if self.shared is None else [self.shared, self.own]
 
     def affords(self, rounds: int, start: int, attempt: int) -> bool:
-        """Whether rounds `start` to `rounds` stay within the run's own budget."""
-        return self.budget is None or self._epsilon(rounds, start, attempt) <= self.budget[0]
+        """Whether rounds `start` to `rounds` stay within the run's own limits."""
+        return self._passed(rounds, start, attempt) is None
 
     def check(self, number: int, attempt: int, key: str) -> None:
-        """Stop before the round that would pass the run's own budget; a round that was reserved before is paid for."""
-        if self.budget is None or self.own.holds(key):
-            return
-        epsilon = self._epsilon(number + 1, number, attempt)
-        if epsilon > self.budget[0]:
-            raise BudgetExceeded(
-                f"round {number + 1} would bring epsilon to {epsilon:.4g}, over the budget of {self.budget[0]:g} at delta "
-                f"{self.budget[1]:g}. The run stops after {number} rounds; what was released stays within the budget."
-            )
+        """Stop before the round that would pass a limit of the run; a round that was reserved before is paid for.
 
-    def _epsilon(self, rounds: int, start: int, attempt: int) -> float:
-        assert self.budget is not None
+        What a ledger holds are the events of the plan, never who was drawn, so that a run stops there tells nothing else.
+        """
+        if self.own.holds(key) or (found := self._passed(number + 1, number, attempt)) is None:
+            return
+        limit, epsilon = found
+        whose = "" if limit.clients is None else f" of {named(limit.clients) if limit.clients else 'the others'}"
+        raise BudgetExceeded(
+            f"round {number + 1} would bring epsilon{whose} to {epsilon:.4g}, over the budget of {limit.epsilon:g} at delta "
+            f"{limit.delta:g}. The run stops after {number} rounds; what was released stays within the budget."
+        )
+
+    def _passed(self, rounds: int, start: int, attempt: int) -> tuple[Limit, float] | None:
+        """The first limit that these rounds would pass, and what would be spent of it."""
         proof = self.derivation.primary
         spent = self.own.spent(proof.unit)
-        further = Repeated(proof.world, rounds - start) if attempt and rounds > start else proof.after(rounds, start)
-        return accountant("auto").epsilon(compose(spent.world if spent else Nothing(), further), self.budget[1])
+        event = compose(spent.world if spent else Nothing(), proof.after(rounds, start, anew=attempt > 0))
+        every = ((limit, limit.spent(event)) for limit in self.limits)
+        return next(((limit, epsilon) for limit, epsilon in every if epsilon > limit.epsilon), None)
 
 
-def _cost(proof: UnitDerivation, due: int) -> Cost:
-    world = proof.at(due)
+def _cost(proof: UnitDerivation, number: int, anew: bool) -> Cost:
+    world = proof.at(number, anew=anew)
     assert world is not None, "everyone's view has an event"
-    swapped = None if proof.swapped is None else _cost(proof.swapped, due)
-    return Cost(proof.relation, world, proof.at(due, server=True), swapped)
+    swapped = None if proof.swapped is None else _cost(proof.swapped, number, anew)
+    return Cost(proof.relation, world, proof.at(number, "server", anew), swapped)
 
 
 def open_shared(

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
-from sfumato.account.event import ByClient, Event
 from sfumato.claim import Claim
 from sfumato.data.population import Records
 from sfumato.errors import BadValue, UnsoundRound
 from sfumato.gradients import LossPerRecord
 from sfumato.local.task import Task
+from sfumato.pieces.own import by_number, clients_of, grouped
 from sfumato.pieces.protocol import LocalPiece
 from sfumato.shapes import Rows
 from sfumato.update import Layout
@@ -34,48 +34,43 @@ class PerClient(LocalPiece):
     fresh_rows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        given = self.own.items() if isinstance(self.own, Mapping) else self.own
-        groups: dict[Any, list[int]] = {}
-        for who, piece in given:
-            groups.setdefault(piece, []).extend((who,) if isinstance(who, int) else who)
-        object.__setattr__(self, "own", tuple((tuple(sorted(who)), piece) for piece, who in groups.items()))
-        named = sorted(client for who, _ in self.own for client in who)
-        if any(client < 0 for client in named) or len(set(named)) < len(named):
-            raise BadValue(f"PerClient: {named} are the clients with their own settings. Name each once, by number.")
+        object.__setattr__(self, "own", grouped(self.own, "PerClient"))
+
+    @property
+    def named(self) -> tuple[tuple[int, ...], ...]:
+        return clients_of(self.own)
 
     @property
     def pieces(self) -> tuple[LocalPiece, ...]:
         """The default, then the others."""
         return (self.default, *(piece for _, piece in self.own))
 
+    @cached_property
+    def _own(self) -> dict[int, LocalPiece]:
+        return by_number(self.own)
+
+    def of(self, client: int | None) -> LocalPiece:
+        """What one client trains by."""
+        return self.default if client is None else self._own.get(client, self.default)
+
     @property
     def one_by_one(self) -> bool:
         return all(piece.one_by_one for piece in self.pieces)
 
     def carry(self, claim: Claim) -> Claim:
-        """Every client's own event; what else is stated must not depend on the client."""
-        last = max((client for who, _ in self.own for client in who), default=0)
-        if last >= claim.population:
-            raise BadValue(f"PerClient names client {last}, but there are {claim.population}: numbers begin at 0.")
-        claims = [replace(piece.carry(claim), alike=not self.own) for piece in self.pieces]
-        first, *others = claims
-        if all(other == first for other in others):
-            return first
-        worlds, servers, choosers = ([getattr(one, view) for one in claims] for view in ("world", "server", "chooser"))
+        """The client's own event; what else is stated must not depend on the client."""
+        claims: list[Claim] = [piece.carry(claim) for piece in self.pieces]
+        paid = [None not in (one.world, one.server, one.chooser) for one in claims]
         rest = {
             replace(one, world=None, server=None, chooser=None, stddev=None, noise_sensitivity=None) for one in claims
         }
-        if None in (*worlds, *servers, *choosers) or len(rest) > 1:
+        if len(rest) > 1 or len(set(paid)) > 1:
             raise UnsoundRound(
                 "PerClient mixes pieces that state different things about the same value, such as other relations or bounds: "
                 "what is said of one client would not hold for another.",
                 "give all clients the same kind of local training, e.g. DpSgd with batches drawn in the same way.",
             )
-        world, server, chooser = map(self._event, (worlds, servers, choosers))
-        return replace(first, world=world, server=server, chooser=chooser)
-
-    def _event(self, events: list[Event]) -> Event:
-        return ByClient(events[0], tuple((who, event) for (who, _), event in zip(self.own, events[1:], strict=True)))
+        return claims[self.pieces.index(self.of(claim.client))]
 
     def noise_and_norm(self) -> tuple[float, float | None] | None:
         return self.default.noise_and_norm()
@@ -111,10 +106,9 @@ class PerClient(LocalPiece):
         return self.default.trial()
 
     def train(self, task: Task) -> Rows:
-        chosen = {client: piece for who, piece in self.own for client in who}
         if len(task.ids) != len(task.clients):
             raise BadValue("PerClient: the engine does not say which clients these are, so none has its own settings.")
-        pieces = [chosen.get(client, self.default) for client in task.ids]
+        pieces = [self.of(client) for client in task.ids]
         rows = torch.empty(len(task.clients), self.message_length(task.layout))
         for piece in dict.fromkeys(pieces):
             places = [place for place, other in enumerate(pieces) if other == piece]

@@ -20,10 +20,10 @@ from sfumato.update import Layout
 class Context:
     """The surroundings of one piece in one round.
 
-    At the client, `sizes` holds each row's number of records and `keys` each row's own key. `key` is the piece's own key:
-    at the client all clients share it (public randomness), at the server it is secret. `prepared` is what the piece made of
-    public facts before the round, `state` what it keeps between rounds. If the value is `spare`, nobody else needs it, and the
-    piece may write over it.
+    At the client, `sizes` holds each row's number of records, `keys` each row's own key and `ids` its client's number. `key`
+    is the piece's own key: at the client all clients share it (public randomness), at the server it is secret. `prepared` is
+    what the piece made of public facts before the round, `state` what it keeps between rounds. If the value is `spare`,
+    nobody else needs it, and the piece may write over it.
     """
 
     round: int
@@ -32,6 +32,7 @@ class Context:
     key: Key
     sizes: torch.Tensor | None = None
     keys: tuple[Key, ...] = field(default=())
+    ids: tuple[int, ...] = ()
     prepared: torch.Tensor | None = None
     state: torch.Tensor | None = None
     spare: bool = False

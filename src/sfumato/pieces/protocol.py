@@ -45,6 +45,11 @@ class Piece(Protocol):
         """Whether whole numbers of a grid's steps stay such (default: no, so exact noise after it is refused)."""
         return False
 
+    @property
+    def named(self) -> tuple[tuple[int, ...], ...]:
+        """Clients that it treats in a way of their own, by number, those alike together (default: none)."""
+        return ()
+
 
 class Noisy(Protocol):
     """A piece that may draw noise which can be calibrated."""

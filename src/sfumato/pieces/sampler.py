@@ -162,10 +162,11 @@ class FixedSize(FreshSampler):
     def reach(self, claim: Claim, seen: bool) -> Reach:
         """Where the cohort is not seen, a row always turns into another, also when a client joins: it displaces one.
 
-        Where it is seen, or priced as if it were because clients remember, it is the same cohort in both worlds, so a row that is
-        zeroed moves the sum by no more than itself.
+        So it does under replace too: the proof compares cohorts with the client to those where another stands in its place,
+        whose row is bounded by what bounds anybody's. Where the cohort is seen, or priced as if it were because clients
+        remember, it is the same in both worlds, so a row that is zeroed moves the sum by no more than itself.
         """
-        return claim.moved if seen or claim.remembers else claim.rows_apart
+        return claim.moved if seen or claim.remembers else claim.displaced
 
     def amplified(self, release: Release, claim: Claim) -> Event:
         if claim.remembers and claim.presence_is_hidden:

@@ -36,6 +36,7 @@ def one_run(run: Record) -> str:
         parts.guarantee(run),
         element("h2", "Key numbers"),
         parts.numbers(run),
+        parts.budgets(run),
         element("h2", "Round by round"),
         element("div", accuracy, spent, class_="pictures"),
         parts.derivation(run),

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from sfumato.account.event import Relation
+from sfumato.budget.words import clients_in_words, settings_in_words
 from sfumato.report.curves import Plot
 from sfumato.report.markup import Html, element, join
 from sfumato.report.pictures import series, svg
@@ -133,6 +134,34 @@ def accuracy(run: Record) -> str:
     """The measure at the end, or that there is none."""
     value = run.number("accuracy")
     return "not measured" if value is None else measured(run.measure, value)
+
+
+def budgets(run: Record) -> Html | None:
+    """Every client's own budget and what was spent of it, grouped by budget; nothing where clients have none."""
+    lines = run.summary.get("budgets")
+    if not isinstance(lines, list) or not lines:
+        return None
+    heads = ("Clients", "Budget", "At delta", "Spent", "Kept by")
+    rows = (
+        element(
+            "tr", *(element("td", value) for value in (clients_in_words(line), *_spent(line), settings_in_words(line)))
+        )
+        for line in lines
+    )
+    note = (
+        "Epsilon that each client may spend at its own delta, and what it has spent. Budgets are public. What is guaranteed "
+        "to all of them is the sentence above, which the largest decides."
+    )
+    return join(
+        element("h2", "Each client's own budget"),
+        table(heads, rows, class_="budgets"),
+        element("p", note, class_="note"),
+    )
+
+
+def _spent(line: dict[str, Any]) -> tuple[str, str, str]:
+    spent = finite(line.get("spent"))
+    return number(line["epsilon"]), number(line["delta"]), "none proven" if spent is None else bound(spent)
 
 
 def figure(plot: Plot | None, title: str, missing: str) -> Html:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from torch import nn
 
+from sfumato.budget.budgets import Budgets
+from sfumato.budget.plan import planned
 from sfumato.data.population import Population, PublicData, require_population, require_public
 from sfumato.imports import is_import_path
 from sfumato.objective import Objective
 from sfumato.round import Round
 from sfumato.run.prepare import Prepared, example, model_of
-from sfumato.run.read_round import round_text
-from sfumato.run.request import DataRequest, ModelRequest, Request
+from sfumato.run.read_round import read_round, round_text
+from sfumato.run.request import DataRequest, ModelRequest, Request, resolved
+from sfumato.update import Layout
 
 
 def gathered(
@@ -51,3 +56,18 @@ def gathered(
     )
     request = replace(request, recipe="", pieces=said or "", unnamed=unnamed or None, data=data, model=named)
     return Prepared(request, population, test, model, objective, round, shape, outputs, {})
+
+
+def with_budgets(prepared: Prepared, given: Any, resumed: Path | None) -> Prepared:
+    """The round that keeps to each client's own budget; a run that goes on keeps the one that it began with."""
+    request, population, round = prepared.request, prepared.population, prepared.round
+    budgets = Budgets.of(given, population.size, population.ids)
+    found = {} if resumed is None else resolved(resumed / "run.toml")
+    if "round" in found:
+        round = read_round(found["round"])
+    else:
+        dimension = round.local.message_length(Layout.of(prepared.module))
+        round = planned(round, budgets, request.rounds, population.size, dimension)
+    said, delta = round_text(round), budgets.delta if request.delta is None else request.delta
+    request = replace(request, pieces=said or "", budgets=budgets.to_table(), delta=delta)
+    return replace(prepared, request=request, round=round, budgets=budgets)

@@ -12,6 +12,8 @@ from typing import Any
 from torch import nn
 
 from sfumato import recipes
+from sfumato.budget.budgets import Budgets
+from sfumato.budget.plan import planned
 from sfumato.calibration import calibrate, with_noise
 from sfumato.data.load import NAMES, build_population
 from sfumato.data.load import load as load_data
@@ -28,6 +30,7 @@ from sfumato.pieces.sampler import FixedSize
 from sfumato.round import Round
 from sfumato.run.read_round import read_round
 from sfumato.run.request import DataRequest, ModelRequest, Request, typed
+from sfumato.update import Layout
 
 
 @dataclass(frozen=True)
@@ -43,21 +46,26 @@ class Prepared:
     input_shape: tuple[int, ...]
     outputs: int
     counts: Mapping[str, int]  # what the folder of a named data set held; nothing of a user's own data is counted
+    budgets: Budgets | None = None  # each client's own, by number
 
 
-def prepare(request: Request, noise_multiplier: float | None = None) -> Prepared:
+def prepare(request: Request, found: Mapping[str, Any] | None = None) -> Prepared:
     """Load the data, build the model, and find the noise; refuses before anything is spent.
 
-    `noise_multiplier` is what was found before: a run that goes on keeps its noise, however many rounds it gets.
+    `found` is what stands in run.toml under [resolved]: a run that goes on keeps its noise, and with budgets its whole round,
+    however many rounds it gets.
     """
     request.require_named("simulate(round, population, module, objective, ...).")
-    check_delta(request.chosen_delta)
+    check_delta(request.chosen_delta if not request.budgets else request.delta or 0.5)
     population, test, outputs, counts = _data(request)
+    budgets = Budgets.of(request.budgets, population.size, population.ids) if request.budgets else None
+    if budgets is not None and request.delta is None:
+        request = replace(request, delta=budgets.delta)
     objective = _objective(request.data.task, outputs)
     shape = tuple(example(population, test).x.shape[1:])
     module = model_of(request.model, shape, outputs)
-    round = _round(request, noise_multiplier)
-    return Prepared(request, population, test, module, objective, round, shape, outputs, counts)
+    round = _round(request, found or {}, budgets, module)
+    return Prepared(request, population, test, module, objective, round, shape, outputs, counts, budgets)
 
 
 def model_of(request: ModelRequest, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
@@ -78,7 +86,7 @@ def _naming(what: str) -> Iterator[None]:
         raise BadValue(f"{what} failed: {type(error).__name__}: {error}. Mend the function, and try again.") from error
 
 
-def _round(request: Request, noise_multiplier: float | None) -> Round:
+def _round(request: Request, found: Mapping[str, Any], budgets: Budgets | None, module: nn.Module) -> Round:
     clients = request.data.clients
     options = _typed(request)
     round = recipes.build(request.recipe, clients, options) if request.pieces is None else read_round(request.pieces)
@@ -91,9 +99,14 @@ def _round(request: Request, noise_multiplier: float | None) -> Round:
             f"{request.recipe or 'this round'} hides nothing, so no epsilon can be asked of it. Leave --epsilon out (--set "
             "epsilon=none takes it out of a config), or use dp-fedavg."
         )
+    if budgets is not None and request.pieces is None:
+        if "round" in found:
+            return read_round(found["round"])
+        dimension = round.local.message_length(Layout.of(module))
+        return planned(round, budgets, request.rounds, clients, dimension, options.get("noise_multiplier"))
     if request.epsilon is None or request.pieces is not None or "noise_multiplier" in options:
         return round
-    if noise_multiplier is not None:
+    if (noise_multiplier := found.get("noise_multiplier")) is not None:
         return with_noise(round, noise_multiplier)
     return calibrate(
         round, epsilon=request.epsilon, delta=request.chosen_delta, rounds=request.rounds, population=clients

@@ -15,7 +15,7 @@ from sfumato import recipes
 from sfumato.errors import BadValue, DataError, nearest
 
 SCHEMA = 1
-_TABLES = ("data", "model", "options")
+_TABLES = ("data", "model", "options", "budgets")
 
 
 def _asked(default: Any, words: str, flag: str = "", shares_out: bool = False) -> Any:
@@ -95,6 +95,7 @@ class Request:
     data: DataRequest = field(default_factory=DataRequest)
     model: ModelRequest = field(default_factory=ModelRequest)
     options: dict[str, Any] = field(default_factory=dict)
+    budgets: dict[str, Any] = field(default_factory=dict)  # each client's own, as a file of budgets has them
 
     def __post_init__(self) -> None:
         for name in ("rounds", "evaluate_every"):
@@ -105,6 +106,10 @@ class Request:
             raise BadValue(f"clients={self.data.clients}: at least 1.")
         if self.epsilon is not None and not self.epsilon > 0:
             raise BadValue(f"epsilon={self.epsilon}: a budget is positive, e.g. 2.0.")
+        if self.epsilon is not None and self.budgets:
+            raise BadValue(
+                f"epsilon={self.epsilon} and budgets exclude each other: with budgets each client has its own. Leave one out."
+            )
         if self.epsilon is not None and self.unproven:
             raise BadValue(
                 "epsilon and unproven exclude each other: what is not proven has no epsilon to hold to. "
@@ -155,12 +160,12 @@ class Request:
     def to_toml(self, resolved: Mapping[str, Any] | None = None) -> str:
         """The text of run.toml."""
         tables: list[tuple[str, Mapping[str, Any]]] = [("", _scalars(self)), ("data", _scalars(self.data))]
-        tables += [("model", _scalars(self.model)), ("options", self.options)]
+        tables += [("model", _scalars(self.model)), ("options", self.options), *_budget_tables(self.budgets)]
         if resolved:
             tables.append(("resolved", resolved))
         lines = [f"schema = {SCHEMA}"]
         for name, table in tables:
-            lines += ["", f"[{name}]"] if name else []
+            lines += ["", f"[[{name}]]" if name == _OWN else f"[{name}]"] if name else []
             lines += [f"{key} = {_toml(value)}" for key, value in table.items() if value is not None]
         return "\n".join(lines) + "\n"
 
@@ -171,7 +176,7 @@ class Request:
         if found.pop("schema", SCHEMA) != SCHEMA:
             raise BadValue(f"{path} was written by another version of Sfumato. Its schema is not {SCHEMA}.")
         found.pop("resolved", None)
-        request = Request()
+        request = Request(budgets=found.pop("budgets", {}))
         for table, values in found.items():
             for name, value in values.items() if isinstance(values, dict) else [("", values)]:
                 request = request.with_value(f"{table}.{name}" if name else table, value)
@@ -231,6 +236,14 @@ def parse_setting(words: str) -> tuple[str, Any]:
         return key.strip(), value.strip()
 
 
+_OWN = "budgets.own"
+
+
+def _budget_tables(budgets: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    usual = [("budgets.default", budgets["default"])] if "default" in budgets else []
+    return usual + [(_OWN, table) for table in budgets.get("own", ())]
+
+
 def _scalars(part: Any) -> dict[str, Any]:
     return {name: value for name, value in vars(part).items() if name not in _TABLES}
 
@@ -251,4 +264,6 @@ def typed(key: str, wanted: str, value: Any) -> Any:
 def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

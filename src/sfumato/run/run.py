@@ -13,7 +13,7 @@ from safetensors.torch import save
 from torch import nn
 
 from sfumato.account import accountant
-from sfumato.account.event import NonPrivate, Repeated, Unit
+from sfumato.account.event import NonPrivate, Unit
 from sfumato.calibration import noise_and_clip
 from sfumato.derive import Derivation
 from sfumato.engine.checkpoint import Checkpoint, write_atomically
@@ -27,7 +27,7 @@ from sfumato.objective import evaluate
 from sfumato.run.folder import Line, locked_folder, read_lines, write_diagnostics
 from sfumato.run.personal_scores import PersonalScores
 from sfumato.run.prepare import Prepared
-from sfumato.run.summary import resolved, summary
+from sfumato.run.summary import planned_round, resolved, summary
 
 
 class Run:
@@ -68,7 +68,9 @@ class Run:
         check_delta(self.delta)
         if not resume:  # before all else, so that a run can be resumed wherever it is killed
             noise, _ = noise_and_clip(self.prepared.round)
-            write_atomically(folder / "run.toml", request.to_toml({"noise_multiplier": noise}))
+            write_atomically(
+                folder / "run.toml", request.to_toml({"noise_multiplier": noise, "round": planned_round(self.prepared)})
+            )
         self.simulation = self._simulation(resume)
         done = self.simulation.start.round
         if done > request.rounds:
@@ -92,6 +94,7 @@ class Run:
             folder=self.folder,
             resume=resume,
             budget=None if request.epsilon is None else (request.epsilon, self.delta),
+            budgets=prepared.budgets,
             plan=self._plan,
             device=request.device,
             diagnostics=request.diagnostics,
@@ -135,7 +138,7 @@ class Run:
         every = self.prepared.request.evaluate_every
         shown = sorted({*range(every, rounds + 1, every), rounds})
         price = accountant("auto")
-        return {number: price.epsilon(Repeated(proof.world, proof.times(number)), self.delta) for number in shown}
+        return {number: price.epsilon(proof.after(number), self.delta) for number in shown}
 
     def epsilon(self, progress: Progress) -> float | None:
         """What the ledger says; the table serves while every round was reserved once."""

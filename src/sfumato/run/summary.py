@@ -9,12 +9,14 @@ from typing import Any
 import torch
 
 from sfumato.account.event import Unit
+from sfumato.budget.told import Spent, told
 from sfumato.calibration import noise_and_clip
 from sfumato.engine.simulation import Simulation
 from sfumato.pieces.mean import Divide
 from sfumato.pieces.protocol import Aggregate
 from sfumato.round import Round
 from sfumato.run.prepare import Prepared
+from sfumato.run.read_round import round_text
 from sfumato.run.schema import SCHEMA
 from sfumato.version import __version__
 
@@ -34,6 +36,7 @@ def resolved(prepared: Prepared, simulation: Simulation) -> dict[str, Any]:
         "divisor": _divisor(prepared.round),
         "relation": str(proof.relation),
         "engine": f"{simulation.start.plan}",
+        "round": planned_round(prepared),
     }
 
 
@@ -41,6 +44,16 @@ def _divisor(round: Round) -> float | None:
     """The public constant that the sum is divided by, before the noise or after it."""
     before = round.aggregate.divisor if isinstance(round.aggregate, Aggregate) else None
     return next((piece.over for piece in round.server if isinstance(piece, Divide)), before)
+
+
+def planned_round(prepared: Prepared) -> str | None:
+    """The round that was planned for budgets: a run that goes on keeps it whole."""
+    return None if prepared.budgets is None else round_text(prepared.round)
+
+
+def spent_on(simulation: Simulation) -> Spent:
+    """What the ledger says was spent on a client, by its number and at a delta."""
+    return lambda client, delta: simulation.guarantee(delta, client=client).epsilon
 
 
 def summary(
@@ -57,6 +70,9 @@ def summary(
         unit: {view: simulation.guarantee(delta, unit, view == "server") for view in ("world", "server")}
         for unit in Unit
     }
+    lines = []
+    if prepared.budgets is not None:
+        lines = told(prepared.budgets, prepared.round, prepared.population.size, spent_on(simulation))
     world, server = guarantees[proof.unit]["world"], guarantees[proof.unit]["server"]
     return {
         "schema": SCHEMA,
@@ -91,6 +107,7 @@ def summary(
         "nonprivate": prepared.round.nonprivate,
         "unproven": simulation.unproven(delta),
         "stopped": stopped,
+        "budgets": lines,
         "derivation": [asdict(step) for step in proof.steps],
         "seed": request.seed,
         "engine": asdict(simulation.start.plan),

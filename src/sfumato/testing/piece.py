@@ -28,7 +28,8 @@ def context_for(rows: Tensor, claim: Claim, seed: int = 0) -> Context:
     dimension = rows.shape[1]
     layout = layout_for(dimension)
     keys = tuple(root.child("client", id=number) for number in range(len(rows)))
-    return Context(0, layout, claim, root.child("shared"), torch.arange(1, len(rows) + 1) * 7, keys)
+    sizes, ids = torch.arange(1, len(rows) + 1) * 7, tuple(range(len(rows)))
+    return Context(0, layout, claim, root.child("shared"), sizes, keys, ids)
 
 
 def _ready(piece: ClientPiece, context: Context) -> Context:
@@ -126,7 +127,12 @@ def _check_rows_are_independent(piece: ClientPiece, rows: Tensor, out: Tensor, c
     context = _ready(piece, context_for(rows, claim))
     assert context.sizes is not None
     for one in (0, len(rows) // 2, len(rows) - 1):
-        alone = replace(context, sizes=context.sizes[one : one + 1], keys=context.keys[one : one + 1])
+        alone = replace(
+            context,
+            sizes=context.sizes[one : one + 1],
+            keys=context.keys[one : one + 1],
+            ids=context.ids[one : one + 1],
+        )
         single = piece(rows[one : one + 1], alone)
         same = torch.allclose(torch.nan_to_num(single[0]), torch.nan_to_num(out[one]), rtol=1e-6, atol=0)
         assert same, f"{name} lets one client's row depend on another's"

@@ -50,7 +50,8 @@ def _releases(slots: Slots, population: int, draws: int, present: bool, others: 
         ids = torch.from_numpy(np.asarray(slots.round.sample.cohort(count, keys.turn(0))))
         sizes = torch.full((len(ids),), 5)
         opening = slots.open(0, keys.opening(0))
-        messages = slots.messages(rows[ids], sizes, [keys.client(int(client), round=0) for client in ids], opening)
+        own = [keys.client(int(client), round=0) for client in ids]
+        messages = slots.messages(rows[ids], sizes, own, opening, ids.tolist())
         total = slots.weighted_sum(messages, sizes)
         found[draw] = float(slots.release(*total, opening, keys, slots.start())[0][0])
     return found
