@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from sfumato.errors import BadValue, nearest
 
 if TYPE_CHECKING:
+    from sfumato.data.population import PublicData
     from sfumato.round import Round
 
 
@@ -75,11 +76,15 @@ def find(name: str) -> Recipe:
     return RECIPES[name]
 
 
-def build(name: str, population: int, options: dict[str, Any]) -> Round:
-    """The Round of a recipe, for a declared population."""
+def build(name: str, population: int, options: dict[str, Any], public: PublicData | None = None) -> Round:
+    """The Round of a recipe, for a declared population; `public` is what was set aside for a recipe that uses such data."""
     recipe = find(name)
     known = recipe.options
     for option in options:
         if option not in known:
             raise BadValue(f"the recipe {name!r} has no option {option!r}. {nearest(option, known)}")
-    return recipe.function(population, **options)
+    if public is None:
+        return recipe.function(population, **options)
+    if "public" not in inspect.signature(recipe.function).parameters:
+        raise BadValue(f"the recipe {name!r} has no use for {public.name!r}. Leave --public-records out.")
+    return recipe.function(population, public, **options)
