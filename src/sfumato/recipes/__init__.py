@@ -36,7 +36,7 @@ class Recipe:
     @property
     def options(self) -> dict[str, inspect.Parameter]:
         """Its keyword arguments, with their types resolved."""
-        hints = get_type_hints(self.function, localns={"Round": Any})
+        hints = get_type_hints(self.function, localns={"Round": Any, "PublicData": Any})
         found = inspect.signature(self.function).parameters.values()
         own = {p.name: p.replace(annotation=hints[p.name]) for p in found if p.kind is p.KEYWORD_ONLY}
         return {**RECIPES[self.extends].options, **own} if self.extends else own
@@ -63,6 +63,8 @@ _RECIPES = (
            "Private training of each record at the client, with personal models"),
     Recipe("perturb-model", "prifedsync", "Zheng et al. 2021",
            "Training without noise, then one clipped and noisy message per round: the other way to hide records"),
+    Recipe("udp-fl", "udp_fl", "Feng et al. 2024",
+           "Private training of each record at the client, under any law of noise"),
     Recipe("fedavg", "fedavg", "McMahan et al. 2017",
            "Federated averaging without privacy: the baseline"),
 )  # fmt: skip
