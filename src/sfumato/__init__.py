@@ -42,9 +42,14 @@ if TYPE_CHECKING:
     from sfumato.pieces.after_noise import PostProcess as PostProcess
     from sfumato.pieces.channel import Plain as Plain
     from sfumato.pieces.channel import SecureSum as SecureSum
+    from sfumato.pieces.channel import Shuffler as Shuffler
     from sfumato.pieces.clip import AdaptiveClip as AdaptiveClip
     from sfumato.pieces.clip import Clip as Clip
     from sfumato.pieces.clip import ClipPerLayer as ClipPerLayer
+    from sfumato.pieces.connectivity import Curve as Curve
+    from sfumato.pieces.connectivity import MeanThenPublic as MeanThenPublic
+    from sfumato.pieces.connectivity import ModeConnectivity as ModeConnectivity
+    from sfumato.pieces.connectivity import ensemble as ensemble
     from sfumato.pieces.law import Gaussian as Gaussian
     from sfumato.pieces.law import Laplace as Laplace
     from sfumato.pieces.mask import PreviousTopK as PreviousTopK
@@ -56,16 +61,23 @@ if TYPE_CHECKING:
     from sfumato.pieces.mean import RealisedMean as RealisedMean
     from sfumato.pieces.noise import AddNoise as AddNoise
     from sfumato.pieces.noise import NoiseShare as NoiseShare
+    from sfumato.pieces.of_messages import GeometricMedian as GeometricMedian
+    from sfumato.pieces.of_messages import Median as Median
+    from sfumato.pieces.of_messages import TowardWeakest as TowardWeakest
+    from sfumato.pieces.of_messages import TrimmedMean as TrimmedMean
     from sfumato.pieces.optimizer import Adam as Adam
     from sfumato.pieces.optimizer import Averaged as Averaged
     from sfumato.pieces.optimizer import GradientDescent as GradientDescent
     from sfumato.pieces.optimizer import Momentum as Momentum
+    from sfumato.pieces.personal import ControlVariates as ControlVariates
     from sfumato.pieces.personal import HelperBlend as HelperBlend
     from sfumato.pieces.protocol import Aggregate as Aggregate
     from sfumato.pieces.protocol import Channel as Channel
     from sfumato.pieces.protocol import ClientPiece as ClientPiece
+    from sfumato.pieces.protocol import ControlPiece as ControlPiece
     from sfumato.pieces.protocol import FreshSampler as FreshSampler
     from sfumato.pieces.protocol import LocalPiece as LocalPiece
+    from sfumato.pieces.protocol import MessageAggregate as MessageAggregate
     from sfumato.pieces.protocol import Optimizer as Optimizer
     from sfumato.pieces.protocol import PersonalPiece as PersonalPiece
     from sfumato.pieces.protocol import Sampler as Sampler

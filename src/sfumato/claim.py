@@ -97,6 +97,9 @@ class Claim:
     local_paid: bool = False  # what local training gives is private already
     relation_is_asked: bool = False  # no piece may choose another relation
     every: int = 1  # the events are due in the first of so many rounds, and pay for all of them
+    alike: bool = True  # all clients do the same with their data
+    only_sum: bool = False  # the server does not see single messages
+    shuffled: bool = False  # nor who sent them, or how many records they speak of
 
     @property
     def sizes_are_public(self) -> bool:

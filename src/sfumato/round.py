@@ -15,12 +15,15 @@ from sfumato.pieces.protocol import (
     Aggregate,
     Channel,
     ClientPiece,
+    ControlPiece,
     LocalPiece,
+    MessageAggregate,
     Optimizer,
     PersonalPiece,
     Sampler,
     ServerPiece,
     abstract,
+    form,
 )
 
 # Any numbers would do: what is refused at these is refused everywhere.
@@ -48,12 +51,12 @@ class Round:
 
     sample: Sampler
     local: LocalPiece
-    aggregate: Aggregate
+    aggregate: Aggregate | MessageAggregate
     client: tuple[ClientPiece, ...] = ()
     server: tuple[ServerPiece, ...] = ()
     channel: Channel = field(default_factory=Plain)
     optimizer: Optimizer = field(default_factory=GradientDescent)
-    personal: PersonalPiece | None = None
+    personal: PersonalPiece | ControlPiece | None = None
     unit: Unit = Unit.CLIENT
     unproven: bool | Unproven = False
     nonprivate: bool = False
@@ -77,7 +80,7 @@ class Round:
 
 def _check_slot(slot: str, piece: object) -> None:
     """A piece that could stand elsewhere would be credited and never run; one without its slot's hooks could not be run."""
-    protocol = SLOTS[slot]
+    protocol = form(slot, piece)
     missing = [name for name in abstract(protocol) if not hasattr(piece, name)]
     if missing:
         raise UnsoundRound(

@@ -60,7 +60,9 @@ def test_processes_give_the_bits_of_threads() -> None:
             here, there = final(round, plan), final(round, plan, pool)
             assert torch.equal(here.params, there.params)
             assert here.memory.keys() == there.memory.keys()
-            assert all(torch.equal(here.memory[client], there.memory[client]) for client in here.memory)
+            assert all(
+                torch.equal(here.memory[client]["start"], there.memory[client]["start"]) for client in here.memory
+            )
 
 
 def test_the_sum_does_not_depend_on_who_is_done_first() -> None:

@@ -99,7 +99,7 @@ def test_the_servers_half_gets_sums_and_no_row_of_a_client(monkeypatch: pytest.M
     *_, progress = simulation
     assert len(served) == 2 and len(progress.memory) == 6
     for _, total, opening, _ in served:
-        assert {part.name for part in dataclasses.fields(Total)} == {"rows", "weight", "norms"}
+        assert {part.name for part in dataclasses.fields(Total)} == {"rows", "weight", "senders", "norms"}
         assert total.rows.shape == simulation.start.params.shape and total.norms == ()
         assert isinstance(opening, Opening)
 

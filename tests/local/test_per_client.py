@@ -102,7 +102,7 @@ def test_each_client_trains_by_its_own_settings(plan: Plan) -> None:
             OneByOne(linear()), simulation.job.slots.layout, classification(3).loss, start, start[None],
             [population.client(client).train], [own], 0,
         )  # fmt: skip
-        assert torch.allclose(progress.memory[client], start + local.train(task)[0], atol=1e-6), client
+        assert torch.allclose(progress.memory[client]["start"], start + local.train(task)[0], atol=1e-6), client
 
 
 def test_without_numbers_nobody_is_trained_by_the_wrong_settings() -> None:

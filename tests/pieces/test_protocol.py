@@ -14,7 +14,7 @@ import torch
 
 from sfumato import Clip, Everyone, LaplacianSmoothing, Mean, Sgd, UnsoundRound
 from sfumato.claim import Claim, Sampling
-from sfumato.pieces.protocol import SLOTS, ClientPiece, FreshSampler, Noisy, Piece, StepRule, abstract
+from sfumato.pieces.protocol import SECOND_FORMS, SLOTS, ClientPiece, FreshSampler, Noisy, Piece, StepRule, abstract
 from tests.helpers import dp_round
 
 PAGE = Path(__file__).parents[2] / "docs" / "own-pieces.md"
@@ -40,6 +40,7 @@ def table() -> list[str]:
     for slot, protocol in SLOTS.items():
         groups += [(f"{slot}: {protocol.__name__}", one) for one in (protocol, Sampling) if one in protocol.__mro__]
         groups += [(f"{slot}: {one.__name__}", one) for one in (FreshSampler, StepRule) if protocol in one.__mro__]
+        groups += [(f"{slot}: {one.__name__}", one) for name, one in SECOND_FORMS.items() if name == slot]
     lines = []
     for group, protocol in groups:
         for written, sentence in hooks(protocol):

@@ -29,6 +29,7 @@ from sfumato.account.event import (
 )
 from sfumato.account.noises import ROUNDING, GaussianNoise, LaplaceNoise
 from sfumato.account.pairs import Atoms, EitherWay, Mixed, Pair, Plain, PoissonReplaced, Sampled
+from sfumato.account.shuffled import Clones, ShuffledEvent
 from sfumato.errors import CannotAccount
 
 _DOWN = 1 - 4 * ROUNDING
@@ -106,6 +107,14 @@ def _(event: LaplaceEvent) -> Pair:
 
 
 @pair_of.register
+def _(event: ShuffledEvent) -> Pair:
+    """The clones; where none is to be expected, the message alone."""
+    if (event.count - 1) * math.exp(-event.epsilon) < 1e-9:
+        return pair_of(PureEvent(event.epsilon))
+    return EitherWay(Clones(event.epsilon, event.count))
+
+
+@pair_of.register
 def _(event: PureEvent) -> Pair:
     """Randomised response (Kairouz, Oh, Viswanath 2015)."""
     true = 1 / (1 + math.exp(-event.epsilon))
@@ -123,7 +132,12 @@ def _(event: StaircaseEvent) -> Pair:
 
 
 def is_proven(event: PoissonSampled | FixedSizeSampled) -> bool:
-    """Whether a sample of a single release has a proof: of a Gaussian always; of others in their own relation, or unsampled."""
+    """Whether a sample of a single release has a proof: of a Gaussian always; of others in their own relation, or unsampled.
+
+    What a shuffler hides is known under replace only, and for a known number of messages: never in a Poisson sample.
+    """
+    if isinstance(event, PoissonSampled) and isinstance(event.event, ShuffledEvent):
+        return False
     own = Relation.ADD_REMOVE if isinstance(event, PoissonSampled) else Relation.REPLACE
     known = event.relation is own or event.rate == 1.0
     return known or (event.relation is not Relation.ZERO_OUT and merged_gaussian(event.event) is not None)

@@ -44,13 +44,16 @@ from sfumato.account.event import (
     StaircaseEvent,
 )
 from sfumato.account.inside import costs_nothing, known_cost
+from sfumato.account.loss_grid import grid
 from sfumato.account.noises import Array, log_sampled, log_sum
 from sfumato.account.pairs import Atoms
+from sfumato.account.shuffled import ShuffledEvent
 from sfumato.errors import CannotAccount
 
 ORDERS = np.unique(
     np.concatenate([1 + 2.0 ** -np.arange(4, 25), np.arange(11, 110) / 10, np.arange(2, 257), 2.0 ** np.arange(9, 15)])
 )
+_SHUFFLED_SPACING = 5e-4
 
 
 @dataclass(frozen=True)
@@ -154,6 +157,13 @@ def _of_atoms(event: Event, rate: Real, orders: Array) -> Array:
     sampled = log_sampled(losses, rate) if rate < 1.0 else losses
     ways = [log_sum(np.multiply.outer(way, sampled) - losses + log_p) for way in (orders, 1 - orders)]
     return np.asarray(np.maximum(*ways) / (orders - 1))
+
+
+@rdp_of.register
+def _(event: ShuffledEvent, orders: Array) -> Array:
+    """From above, to about nine digits: the dots of a fine grid are connected, which keeps the chances of both worlds."""
+    curve = grid(pair_of(event), 0.0, _SHUFFLED_SPACING).cumulants(orders - 1) / (orders - 1)
+    return np.minimum(curve, event.epsilon)  # near order 1 rounding is divided by next to nothing
 
 
 @rdp_of.register

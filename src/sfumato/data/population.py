@@ -28,7 +28,7 @@ class PublicData:
     """Records that anybody may use: a published test split, queries, a mask's data."""
 
     name: str
-    records: Records
+    records: Records = field(repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.records, Records):

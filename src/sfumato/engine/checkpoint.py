@@ -31,7 +31,7 @@ class Checkpoint:
     plan: Plan
     params: torch.Tensor
     state: dict[str, torch.Tensor]
-    memory: dict[int, torch.Tensor] = field(default_factory=dict)  # what clients keep, by client
+    memory: dict[int, dict[str, torch.Tensor]] = field(default_factory=dict)  # what clients keep, by client and name
     kept: dict[str, torch.Tensor] = field(default_factory=dict)  # what pieces keep, by place
 
     def write(self, folder: Path) -> None:
@@ -41,8 +41,12 @@ class Checkpoint:
         for word, held in (("state.", self.state), ("kept.", self.kept)):
             tensors |= {word + name: value.cpu().contiguous() for name, value in held.items()}
         if self.memory:
-            facts["clients"] = list(self.memory)
-            tensors["memory"] = torch.stack(list(self.memory.values())).cpu()
+            names = {name for rows in self.memory.values() for name in rows}
+            facts["clients"] = {
+                name: [client for client, rows in self.memory.items() if name in rows] for name in names
+            }
+            for name, clients in facts["clients"].items():
+                tensors["memory." + name] = torch.stack([self.memory[client][name] for client in clients]).cpu()
         write_atomically(folder / _CHECKPOINT, save(tensors, {"sfumato": json.dumps(facts)}), mode=0o600)
 
     @staticmethod
@@ -60,7 +64,10 @@ class Checkpoint:
             {name.removeprefix(word): value for name, value in tensors.items() if name.startswith(word)}
             for word in ("state.", "kept.")
         )
-        memory = dict(zip(facts.pop("clients", []), tensors.get("memory", ()), strict=True))
+        memory: dict[int, dict[str, torch.Tensor]] = {}
+        for name, clients in facts.pop("clients", {}).items():
+            for client, row in zip(clients, tensors["memory." + name], strict=True):
+                memory.setdefault(client, {})[name] = row
         facts["plan"] = Plan(**facts["plan"])
         return Checkpoint(**facts, params=tensors["params"], state=state, memory=memory, kept=kept)
 

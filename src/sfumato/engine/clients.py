@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -13,17 +13,19 @@ import torch
 from torch import nn
 
 from sfumato.data.population import Population, PublicData, Records
-from sfumato.engine.keys import client_key
+from sfumato.engine.keys import Keys, client_key
 from sfumato.engine.plan import Plan
 from sfumato.engine.slots import Opening, Slots
 from sfumato.errors import DataError, SfumatoError
 from sfumato.key import Key
 from sfumato.local.task import Task
+from sfumato.pieces.context import MessageContext
 
 if TYPE_CHECKING:
     from sfumato.objective import Objective
 
-Memory = dict[int, torch.Tensor]
+Memory = dict[int, dict[str, torch.Tensor]]  # named rows of each client
+START, CONTROL = "start", "control"  # where it begins, and its control variate
 
 
 @dataclass(frozen=True)
@@ -35,13 +37,33 @@ class Job:
     objective: Objective
     example: Records  # shapes and types only
 
+    def with_params(self, row: torch.Tensor) -> nn.Module:
+        """A copy of the model with these parameters."""
+        module = copy.deepcopy(self.module)
+        self.slots.layout.write(row, module)
+        return module
+
+
+def message_context(
+    job: Job, params: torch.Tensor, keys: Keys, number: int, senders: tuple[int, ...] | None
+) -> MessageContext:
+    """The surroundings of an aggregate that sees messages; its claim is filled in where it is run."""
+    slots, key = job.slots, keys.aggregate(number)
+    return MessageContext(
+        number, slots.layout, slots.proof.before[0], params, job.objective, job.with_params, key, senders
+    )
+
 
 @dataclass(frozen=True)
 class Total:
-    """What the server's half gets of some clients: the sum of their weighted messages, and the sum of the weights."""
+    """What the server's half gets of some clients: the sum of their weighted messages, and the sum of the weights.
+
+    Where the aggregate sees messages, `rows` are the messages themselves, and `senders` who sent them, if the channel shows it.
+    """
 
     rows: torch.Tensor
     weight: float
+    senders: tuple[int, ...] | None = None
     norms: tuple[float, ...] = ()  # of the rows before the client slot: a diagnostic, not private
 
 
@@ -60,17 +82,25 @@ class Start:
         return Start(self.params, self.opening, self.clients, own)
 
     def rows(self, ids: Sequence[int]) -> torch.Tensor:
-        if not self.memory:
+        if not any(START in rows for rows in self.memory.values()):
             return self.params.expand(len(ids), -1)
-        return torch.stack([self.memory.get(client, self.params) for client in ids])
+        return torch.stack([self.memory.get(client, {}).get(START, self.params) for client in ids])
+
+    def controls(self, ids: Sequence[int]) -> torch.Tensor:
+        """What clients remember of their messages; nothing at first."""
+        nothing = torch.zeros_like(self.params)
+        return torch.stack([self.memory.get(client, {}).get(CONTROL, nothing) for client in ids])
 
 
 @dataclass(frozen=True)
 class Block:
-    """What a block of clients gives: a sum that leaves them, and their own trained models, which stay with them."""
+    """What a block of clients gives: a sum that leaves them, or where somebody must see them the messages and the clients'
+    numbers of records; and what stays with the clients: their own trained models, or control variates.
+    """
 
     total: Total
     stays: Memory
+    sizes: torch.Tensor
 
 
 _COPIES = threading.local()
@@ -105,10 +135,19 @@ class Clients:
         sizes = torch.tensor([one.count for one in records], device=rows.device)
         norms = tuple(rows.norm(dim=1).tolist()) if self.diagnostics else ()
         messages = self.job.slots.messages(rows, sizes, keys, opening)
-        total, weight = self.job.slots.weighted_sum(messages, sizes)
-        keeps = self.job.slots.round.personal is not None
-        own = {client: start.params + row for client, row in zip(ids, rows, strict=True)} if keeps else {}
-        return Block(Total(total, weight, norms), own)
+        stays = self._stays(start, ids, rows, messages)
+        total, weight = (messages, 0.0) if self.job.slots.gathers else self.job.slots.weighted_sum(messages, sizes)
+        return Block(Total(total, weight, norms=norms), stays, sizes)
+
+    def _stays(self, start: Start, ids: list[int], rows: torch.Tensor, messages: torch.Tensor) -> Memory:
+        """What each client keeps for itself: its own model, until it has seen the new global one, or a control variate."""
+        slots = self.job.slots
+        if slots.control is None:
+            keeps = slots.round.personal is not None
+            return {client: {START: start.params + row} for client, row in zip(ids, rows, strict=True)} if keeps else {}
+        shared, length = slots.shared_control(start.opening), slots.control_length(start.opening.number)
+        own = slots.control.remember(start.controls(ids), shared, messages, length)
+        return {client: {CONTROL: row.clone()} for client, row in zip(ids, own, strict=True)}
 
     def train_on(self, params: torch.Tensor, opening: Opening, data: PublicData) -> torch.Tensor:
         """The row that local training gives on public data."""
@@ -118,7 +157,13 @@ class Clients:
     def _task(self, start: Start, ids: list[int], clients: list[Records], keys: list[Key]) -> Task:
         forward, layout = self.plan.forward(_own_copy(self.job.module)), self.job.slots.layout
         loss, starts, number = self.job.objective.loss, start.rows(ids), start.opening.number
-        return Task(forward, layout, loss, start.params, starts, clients, keys, number, ids)
+        task = Task(forward, layout, loss, start.params, starts, clients, keys, number, ids)
+        control = self.job.slots.control
+        if control is None or ids == [-1]:
+            return task
+        return replace(
+            task, corrections=control.correction(start.controls(ids), self.job.slots.shared_control(start.opening))
+        )
 
     def _load(self, client: int) -> Records:
         records = self.population.client(client).train

@@ -10,11 +10,12 @@ from functools import partial
 import torch
 
 from sfumato.data.population import Population
-from sfumato.engine.clients import Block, Clients, Job, Memory, Start, Total
+from sfumato.engine.clients import START, Block, Clients, Job, Memory, Start, Total
 from sfumato.engine.executor import in_order, threads
 from sfumato.engine.plan import Plan
 from sfumato.engine.slots import Kept, Opening
 from sfumato.key import Key
+from sfumato.pieces.protocol import PersonalPiece
 
 _PART = 2**16  # coordinates that are added at once, so that their sum stays in the cache
 _WAITING = 2**25  # bytes of messages that wait to be added together
@@ -65,20 +66,29 @@ class Cohort:
         return self.clients.job.slots.open(number, key, kept, train)
 
     def total(
-        self, params: torch.Tensor, ids: Sequence[int], opening: Opening, clients: Key, memory: Memory | None = None
+        self,
+        params: torch.Tensor,
+        ids: Sequence[int],
+        opening: Opening,
+        clients: Key,
+        memory: Memory | None = None,
+        channel: Key | None = None,
     ) -> Total:
-        """Train the cohort from `params`, or from what each client remembers, and add its messages.
+        """Train the cohort from `params`, or from what each client remembers, and pass its messages on: added, or one by one.
 
-        `clients` is the root of the clients' own keys.
+        `clients` is the root of the clients' own keys, `channel` that of what permutes messages.
         """
         weight = 0.0
         norms: list[float] = []
+        slots = self.clients.job.slots
         self._trained = {}
         start = Start(params, opening, clients, memory or {})
         waiting: list[torch.Tensor] = []
         with nullcontext() if self._executor is None else self._waiting():
             blocks = self._blocks(start, ids)
-            rows = torch.zeros(self.clients.job.slots.width(opening), dtype=torch.float64, device=params.device)
+            if slots.gathers:
+                return self._gathered(list(blocks), list(ids), opening, channel)
+            rows = torch.zeros(slots.width(opening), dtype=torch.float64, device=params.device)
             for block in blocks:
                 self._trained.update(block.stays)
                 waiting.append(block.total.rows)
@@ -87,15 +97,35 @@ class Cohort:
                 weight += block.total.weight
                 norms.extend(block.total.norms)
         _add(rows, waiting)  # with all threads, as no worker is busy any more
-        return Total(rows, weight, tuple(norms))
+        return Total(rows, weight, norms=tuple(norms))
+
+    def _gathered(self, blocks: list[Block], ids: list[int], opening: Opening, channel: Key | None) -> Total:
+        """The messages in the order in which the server sees them; added up there, if the aggregate adds."""
+        slots, norms = self.clients.job.slots, tuple(norm for block in blocks for norm in block.total.norms)
+        for block in blocks:
+            self._trained.update(block.stays)
+        if not blocks:
+            return Total(torch.zeros(0, slots.width(opening)), 0.0, ())
+        messages, sizes = (
+            torch.cat([block.total.rows for block in blocks]),
+            torch.cat([block.sizes for block in blocks]),
+        )
+        key = (channel or Key.from_system()).child("order", round=opening.number)
+        order = slots.round.channel.order(len(ids), key)
+        if order is not None:
+            messages, sizes = messages[order], sizes[order]
+        if slots.sums:
+            return Total(*slots.weighted_sum(messages, sizes), norms=norms)
+        return Total(messages, float(len(ids)), None if order is not None else tuple(ids), norms)
 
     def keep(self, memory: Memory, params: torch.Tensor) -> Memory:
         """What all clients remember once the cohort has seen the new parameters."""
         personal = self.clients.job.slots.round.personal
         if personal is None:
             return memory
-        own = {client: personal.keep(model, params, client) for client, model in self._trained.items()}
-        self._trained = {}
+        own, self._trained = self._trained, {}
+        if isinstance(personal, PersonalPiece):
+            own = {client: {START: personal.keep(rows[START], params, client)} for client, rows in own.items()}
         return {**memory, **own}
 
     def _blocks(self, start: Start, ids: Sequence[int]) -> Iterator[Block]:

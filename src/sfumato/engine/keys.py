@@ -1,4 +1,4 @@
-"""Three keys for three trust domains. They are siblings, so whoever holds one can compute nothing of another."""
+"""Four keys for four trust domains. They are siblings, so whoever holds one can compute nothing of another."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from sfumato.pieces.protocol import Turn
 
 @dataclass(frozen=True)
 class Keys:
-    """What clients share (public randomness), what only the server knows (cohort, noise), what each client knows alone.
+    """What clients share (public randomness), what only the server knows (cohort, noise), what each client knows alone, and what
+    only the channel knows (in which order it passes messages on).
 
     >>> keys = Keys.of(Key.from_seed(0))
     >>> keys.opening(3), keys.server_piece(0), keys.client(17, round=3)
@@ -20,10 +21,11 @@ class Keys:
     shared: Key
     server: Key
     clients: Key
+    channel: Key
 
     @staticmethod
     def of(run: Key) -> Keys:
-        return Keys(run.child("shared"), run.child("server"), run.child("clients"))
+        return Keys(*(run.child(domain) for domain in ("shared", "server", "clients", "channel")))
 
     def opening(self, round: int) -> Key:
         """What is sent to the clients of a round; it tells nothing of other rounds."""
@@ -36,6 +38,9 @@ class Keys:
     def server_piece(self, nth: int) -> Key:
         """The root of a server piece's keys, one for each round."""
         return self.server.child("piece", nth=nth)
+
+    def aggregate(self, round: int) -> Key:
+        return self.server.child("aggregate", round=round)
 
     def optimizer(self, round: int) -> Key:
         return self.server.child("optimizer", round=round)

@@ -80,13 +80,13 @@ def choose(
     return min(candidates, key=lambda plan: trial.seconds(plan, cohort)) if len(candidates) > 1 else candidates[0]
 
 
-def check_memory(layout: Layout) -> None:
-    """Refuse a model whose round cannot fit, before anything is spent."""
+def check_memory(layout: Layout, messages: int = 0) -> None:
+    """Refuse a model whose round cannot fit, before anything is spent; `messages` are held at once, twice over."""
     try:
         available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):
         return
-    needed = _BYTES_PER_PARAMETER * layout.dimension
+    needed = (_BYTES_PER_PARAMETER + 8 * messages) * layout.dimension
     if needed > available:
         raise BadValue(
             f"a round over {layout.dimension:,} trainable parameters needs about {needed / 2**30:.1f} GiB, and "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 import re
 from concurrent.futures import Executor
@@ -15,11 +16,12 @@ from torch import nn
 from sfumato.data.population import Population, Records, require_population
 from sfumato.derive import Derivation
 from sfumato.engine.checkpoint import FILES, Checkpoint, make_folder, root_key
-from sfumato.engine.clients import Job
+from sfumato.engine.clients import Job, message_context
 from sfumato.engine.identity import Inputs, attempt_of
+from sfumato.engine.keys import Keys
 from sfumato.engine.plan import Plan, check_memory, choose, made_up
 from sfumato.engine.simulation import Simulation
-from sfumato.engine.slots import Slots
+from sfumato.engine.slots import Slots, gathers
 from sfumato.errors import BadValue, DataError, LedgerError
 from sfumato.facts import digest
 from sfumato.guarantee import check_delta
@@ -89,7 +91,7 @@ def _job(
 ) -> tuple[Job, Derivation]:
     """What every client shares, tried on made-up records, and what a round of it costs."""
     layout = Layout.of(module)
-    check_memory(layout)
+    check_memory(layout, math.ceil(round.sample.expected(population.size)) if gathers(round) else 0)
     module = copy.deepcopy(module).to(device)
     example = _example(population, device)
     check_module(module, made_up(example, 4, 1).x)
@@ -98,7 +100,7 @@ def _job(
     round.local.check(module, objective.loss, made_up(example, 4, 0))
     derivation = round.derive(population=population.size, dimension=round.local.message_length(layout))
     job = Job(Slots(round, derivation.primary, layout), module.train(), objective, example)
-    job.slots.check()
+    job.slots.check(message_context(job, layout.row(module), Keys.of(Key.from_seed(0)), 0, (0, 1)))
     return job, derivation
 
 

@@ -6,7 +6,6 @@ killed at any moment goes on to the same result, within the same budget.
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from sfumato.account.inside import for_client
 from sfumato.data.population import Population
 from sfumato.derive import Derivation
 from sfumato.engine.checkpoint import Checkpoint
-from sfumato.engine.clients import Job, Memory, Total
+from sfumato.engine.clients import START, Job, Memory, Total, message_context
 from sfumato.engine.cohort import Cohort
 from sfumato.engine.keys import Keys
 from sfumato.engine.slots import Opening
@@ -67,7 +66,7 @@ class Progress:
 
     def personal_module(self, client: int) -> nn.Module:
         """A client's own model, which never leaves it; the global one if it keeps none."""
-        return self.run.module(self.memory.get(client, self.params)).cpu()
+        return self.run.module(self.memory.get(client, {}).get(START, self.params)).cpu()
 
     def epsilon(self, delta: float) -> float | None:
         """What has been spent against everyone who sees the model; None where nothing is proven."""
@@ -173,7 +172,7 @@ class Simulation:
             reservations = self.spending.reserve(number, now.attempt, name)
             ids = self.job.slots.round.sample.cohort(self.population.size, keys.turn(number))
             opening = cohort.open(now.params, number, keys.opening(number), now.kept)
-            total = cohort.total(now.params, ids.tolist(), opening, keys.clients, now.memory)
+            total = cohort.total(now.params, ids.tolist(), opening, keys.clients, now.memory, keys.channel)
             now = self._serve(now, total, opening, keys)
             now = replace(now, memory=cohort.keep(now.memory, now.params))
             if self.folder is not None:
@@ -190,9 +189,7 @@ class Simulation:
 
     def module(self, row: torch.Tensor) -> nn.Module:
         """A copy of the model with these parameters."""
-        module = copy.deepcopy(self.job.module)
-        self.job.slots.layout.write(row, module)
-        return module
+        return self.job.with_params(row)
 
     def keys(self, attempt: int = 0) -> Keys:
         """The keys of an attempt: what clients share, what only the server knows, what each client knows alone."""
@@ -204,7 +201,8 @@ class Simulation:
     def _serve(self, now: Checkpoint, total: Total, opening: Opening, keys: Keys) -> Checkpoint:
         """The server's half: divide, noise, process, step."""
         slots, number = self.job.slots, opening.number
-        value, kept = slots.release(total.rows, total.weight, opening, keys, now.kept)
+        seen = message_context(self.job, now.params, keys, number, total.senders)
+        value, kept = slots.release(total.rows, total.weight, opening, keys, now.kept, seen)
         context = StepContext(number, slots.layout, self.job.objective, self.module, keys.optimizer(number))
         params, state = slots.round.optimizer.learn(now.params, now.state, value, context)
         if not all(map(math.isfinite, torch.aminmax(params))):  # much faster than isfinite() of each

@@ -13,13 +13,13 @@ from sfumato.derive import UnitDerivation, pieces
 from sfumato.engine.keys import Keys, client_key
 from sfumato.errors import BadValue
 from sfumato.key import Key
-from sfumato.pieces.context import Context, Facts
-from sfumato.pieces.protocol import StepRule
+from sfumato.pieces.context import Context, Facts, MessageContext
+from sfumato.pieces.protocol import Aggregate, ControlPiece, MessageAggregate, StepRule
 from sfumato.round import Round
 from sfumato.update import Layout
 
 Kept = dict[str, torch.Tensor]  # what pieces keep between rounds, and the last release
-_PREVIOUS = "previous"
+_PREVIOUS, _CONTROL = "previous", "control"
 _PART = 2**13  # coordinates of all messages that are added at once, so that their float64 copies stay in the cache
 
 
@@ -51,6 +51,33 @@ class Slots:
     def length(self) -> int:
         return self.round.local.message_length(self.layout)
 
+    @property
+    def sums(self) -> bool:
+        """Whether the aggregate adds messages, and need not see them."""
+        return isinstance(self.round.aggregate, Aggregate)
+
+    @property
+    def gathers(self) -> bool:
+        return gathers(self.round)
+
+    @property
+    def control(self) -> ControlPiece | None:
+        return self.round.personal if isinstance(self.round.personal, ControlPiece) else None
+
+    def shared_control(self, opening: Opening) -> torch.Tensor:
+        """The control variate that the server keeps."""
+        return opening.kept[_CONTROL]
+
+    def control_length(self, number: int) -> float:
+        length = self.round.local.controlled(number)
+        if length is None:
+            raise BadValue(
+                f"{self.round.personal} needs local training of plain steps, as many for every client, that add what they are "
+                "given to each gradient. Use Sgd(lr, steps=...) without momentum or a ball, or DpSgd with "
+                "GradientDescent; the same steps and learning rate for every client."
+            )
+        return length
+
     def _claims(self, wanted: str) -> list[Claim]:
         return [claim for (slot, _), claim in zip(pieces(self.round), self.proof.before, strict=True) if slot == wanted]
 
@@ -58,20 +85,30 @@ class Slots:
         """What pieces keep before the first round."""
         found = {_place("client", nth): piece.start() for nth, piece in enumerate(self.round.client)}
         found.update({_place("server", nth): piece.start() for nth, piece in enumerate(self.round.server)})
+        if self.control is not None:
+            found[_CONTROL] = torch.zeros(self.layout.dimension)
         return {place: value for place, value in found.items() if value is not None}
 
     def width(self, opening: Opening) -> int:
         nobody = torch.zeros(0, self.length)
         return int(self.messages(nobody, torch.zeros(0, dtype=torch.int64), (), opening).shape[1])
 
-    def check(self) -> None:
+    def check(self, seen: MessageContext) -> None:
         """Go through a round with nobody's data, so that pieces that do not fit together are refused before anything is spent."""
         keys = Keys.of(Key.from_seed(0))
         kept = self.start()
         opening = self.open(0, keys.opening(0), kept, lambda data: torch.zeros(self.length))
         rows, sizes = torch.zeros(2, self.length), torch.ones(2, dtype=torch.int64)
         messages = self.messages(rows, sizes, [client_key(keys.clients, client, 0) for client in range(2)], opening)
-        value, _ = self.release(*self.weighted_sum(messages, sizes), opening, keys, kept)
+        if self.control is not None and messages.shape[1] != self.layout.dimension:
+            raise BadValue(
+                f"{self.round.personal} speaks of the model's own {self.layout.dimension} coordinates, but messages have "
+                f"{messages.shape[1]}. Leave out SharedMask, AdaptiveClip and whatever else changes their number."
+            )
+        if self.control is not None:
+            self.control_length(0)
+        total = self.weighted_sum(messages, sizes) if self.sums else (messages, 2.0)
+        value, _ = self.release(*total, opening, keys, kept, seen)
         if len(value) != self.length:
             raise BadValue(
                 f"the client pieces make rows of {self.length} coordinates into messages that are undone to {len(value)}. Give "
@@ -119,6 +156,7 @@ class Slots:
 
     def weighted_sum(self, messages: torch.Tensor, sizes: torch.Tensor) -> tuple[torch.Tensor, float]:
         """The sum of the weighted messages, exact to float64 (one message is its own), and the sum of the weights."""
+        assert isinstance(self.round.aggregate, Aggregate), "it adds"
         weights = self.round.aggregate.weights(sizes)
         alike = bool((weights == 1).all())
         if alike and len(messages) == 1:
@@ -128,14 +166,29 @@ class Slots:
             torch.sum(some.double() if alike else some.double() * weights[:, None], 0, out=sum_of)
         return total, float(weights.sum())
 
+    def _aggregate(self, total: torch.Tensor, weight: float, seen: MessageContext | None) -> torch.Tensor:
+        aggregate = self.round.aggregate
+        if isinstance(aggregate, Aggregate):
+            return aggregate.finish(total.double(), weight)  # float64 until the noise is in it
+        assert isinstance(aggregate, MessageAggregate) and seen is not None, "it sees messages"
+        (claim,) = self._claims("aggregate")
+        found = aggregate.combine(total, replace(seen, claim=claim)) if len(total) else torch.zeros(total.shape[1])
+        return found.double()
+
     def release(
-        self, total: torch.Tensor, weight: float, opening: Opening, keys: Keys, kept: Kept
+        self,
+        total: torch.Tensor,
+        weight: float,
+        opening: Opening,
+        keys: Keys,
+        kept: Kept,
+        seen: MessageContext | None = None,
     ) -> tuple[torch.Tensor, Kept]:
-        """What the server makes of the sum, and what is kept for the next round.
+        """What the server makes of the sum, or of all messages that it has `seen`, and what is kept for the next round.
 
         As soon as the value is paid for, what client pieces did to its shape and scale is undone, last piece first.
         """
-        value = self.round.aggregate.finish(total.double(), weight)  # float64 until the noise is in it
+        value = self._aggregate(total, weight, seen)
         later, undone = dict(kept), False
         for nth, (piece, claim) in enumerate(zip(self.round.server, self._claims("server"), strict=True)):
             if claim.paid and not undone:
@@ -150,6 +203,10 @@ class Slots:
         value = value.float()
         if any(piece.needs_previous for piece in self.round.client):
             later[_PREVIOUS] = value
+        if self.control is not None:
+            population = self.proof.before[0].population
+            share = self.round.sample.expected(population) / population
+            later[_CONTROL] = self.control.follow(kept[_CONTROL], value, self.control_length(opening.number), share)
         return value, later
 
     def _undo(self, value: torch.Tensor, opening: Opening, later: Kept) -> torch.Tensor:
@@ -158,6 +215,11 @@ class Slots:
             _keep(later, _place("client", nth), piece.follow(value, context))
             value = piece.undo(value, context)
         return value
+
+
+def gathers(round: Round) -> bool:
+    """Whether somebody must have all messages of a cohort at once: the aggregate, or a channel that permutes them."""
+    return not isinstance(round.aggregate, Aggregate) or round.channel.order(0, Key.from_seed(0)) is not None
 
 
 def _place(slot: str, nth: int) -> str:

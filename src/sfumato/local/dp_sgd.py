@@ -94,6 +94,9 @@ class DpSgd(LocalPiece):
     def check(self, module: nn.Module, loss: LossPerRecord, example: Records) -> None:
         check_records_do_not_mix(module, loss, example.x, example.y)
 
+    def controlled(self, round: int) -> float | None:
+        return _controlled(self, round)
+
     def trial(self) -> tuple[DpSgd, int]:
         records = 2 * self.batch.size if isinstance(self.batch, FixedSize) else self.records
         return replace(self, steps=2, records=records), records
@@ -150,6 +153,9 @@ class PlainSteps(LocalPiece):
     def carry(self, claim: Claim) -> Claim:
         return claim
 
+    def controlled(self, round: int) -> float | None:
+        return _controlled(self, round)
+
     def trial(self) -> tuple[PlainSteps, int]:
         return replace(self, steps=2), 2 * self.batch.size if isinstance(self.batch, FixedSize) else 64
 
@@ -181,9 +187,17 @@ def _moved(piece: DpSgd | PlainSteps, task: Task, gradient: Callable[[Row, Tenso
         own = key.child("step", number=step)
         drawn = torch.from_numpy(piece.batch.draw(records.count, own.child("batch")))
         found = gradient(row, drawn, own)
+        if found is not None and task.corrections is not None:
+            found = found + task.corrections[0]
         if found is not None:
             row, state = optimizer.step(row, state, -found)
     return row - task.params
+
+
+def _controlled(piece: DpSgd | PlainSteps, round: int) -> float | None:
+    """The sum of a round's learning rates, where steps are plain ones along the gradient."""
+    optimizer = piece.optimizer
+    return piece.steps * optimizer.lr * piece.lr_decay**round if isinstance(optimizer, GradientDescent) else None
 
 
 # One for each module (each worker has a copy of its own): choosing the fast way takes longer than a step.

@@ -57,7 +57,7 @@ class PerClient(LocalPiece):
         last = max((client for who, _ in self.own for client in who), default=0)
         if last >= claim.population:
             raise BadValue(f"PerClient names client {last}, but there are {claim.population}: numbers begin at 0.")
-        claims: list[Claim] = [piece.carry(claim) for piece in self.pieces]
+        claims = [replace(piece.carry(claim), alike=not self.own) for piece in self.pieces]
         first, *others = claims
         if all(other == first for other in others):
             return first
@@ -101,6 +101,11 @@ class PerClient(LocalPiece):
     def check(self, module: nn.Module, loss: LossPerRecord, example: Records) -> None:
         for piece in self.pieces:
             piece.check(module, loss, example)
+
+    def controlled(self, round: int) -> float | None:
+        """The same for every client, or none: the server's variate is of all of them."""
+        lengths = {piece.controlled(round) for piece in self.pieces}
+        return lengths.pop() if len(lengths) == 1 else None
 
     def trial(self) -> tuple[LocalPiece, int]:
         return self.default.trial()

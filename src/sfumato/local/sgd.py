@@ -63,6 +63,10 @@ class Sgd(LocalPiece):
     def carry(self, claim: Claim) -> Claim:
         return claim
 
+    def controlled(self, round: int) -> float | None:
+        plain = self.steps is not None and not self.momentum and self.project is None
+        return self.steps * self.lr * self.lr_decay**round if plain and self.steps else None
+
     def trial(self) -> tuple[Sgd, int]:
         if self.epochs is None:
             return replace(self, steps=4), 4 * self.batch_size
@@ -76,7 +80,7 @@ class Sgd(LocalPiece):
         ]
         mean_gradients = MeanGradients.of(task.forward, task.loss, task.clients[0].x, len(task.clients))
         widths = [0] * len(batches)
-        if self._linear and task.together:
+        if self._linear and task.together and task.corrections is None:
             visits = [int((own >= 0).sum()) for own in batches]
             widths = [mean_gradients.span_width(one.x, often) for one, often in zip(task.clients, visits, strict=True)]
         rows = torch.empty_like(task.starts, memory_format=torch.contiguous_format)
@@ -124,6 +128,9 @@ class Sgd(LocalPiece):
                 gradients = mean_gradients(worst, batch, labels)
             with torch.no_grad():
                 anchors = list(task.layout.split(task.starts[:active]).values()) if self.penalties else []
+                if task.corrections is not None:
+                    gradients = written_out(gradients)
+                    torch._foreach_add_(gradients, list(task.layout.split(task.corrections[:active]).values()))
                 velocity = self._step(leaves, gradients, velocity, anchors, lr)
                 if self.project is not None:
                     reached = torch.cat([leaf.reshape(active, -1) for leaf in leaves], dim=1)

@@ -17,7 +17,8 @@ class Task:
     """One round's local work for some clients.
 
     `params` are the global parameters, `starts` where each client begins: at `params`, or at its own helper model. Training
-    gives back rows: where each client ended, minus `params`. `ids` are the clients' numbers, where anybody knows them.
+    gives back rows: where each client ended, minus `params`. `ids` are the clients' numbers, where anybody knows them, and
+    `corrections` what each adds to every gradient, after its noise: only training that says so (`controlled`) is given any.
     """
 
     forward: Stacked | OneByOne
@@ -29,6 +30,7 @@ class Task:
     keys: Sequence[Key]
     round: int
     ids: Sequence[int] = ()
+    corrections: Rows | None = None
 
     @property
     def together(self) -> bool:
@@ -39,10 +41,13 @@ class Task:
     def only(self, place: int) -> Task:
         """The same work for one of the clients."""
         one = slice(place, place + 1)
-        return replace(self, starts=self.starts[one], clients=self.clients[one], keys=self.keys[one], ids=self.ids[one])
+        corrections = None if self.corrections is None else self.corrections[one]
+        own = replace(self, starts=self.starts[one], clients=self.clients[one], keys=self.keys[one], ids=self.ids[one])
+        return replace(own, corrections=corrections)
 
     def some(self, places: Sequence[int]) -> Task:
         clients, keys = [self.clients[place] for place in places], [self.keys[place] for place in places]
         ids = [self.ids[place] for place in places] if self.ids else ()
         starts = self.params.expand(len(places), -1) if self.together else self.starts[list(places)]
-        return replace(self, starts=starts, clients=clients, keys=keys, ids=ids)
+        corrections = None if self.corrections is None else self.corrections[list(places)]
+        return replace(self, starts=starts, clients=clients, keys=keys, ids=ids, corrections=corrections)

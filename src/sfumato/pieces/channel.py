@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
 
 from sfumato.claim import Claim, text
-from sfumato.errors import UnsoundRound
-from sfumato.pieces.payment import check_honest, pay_by_shares
+from sfumato.errors import BadValue, UnsoundRound
+from sfumato.pieces.payment import check_honest, pay_by_shares, pay_shuffled
 from sfumato.pieces.protocol import Channel
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from sfumato.key import Key
 
 
 @dataclass(frozen=True)
@@ -39,8 +44,39 @@ class SecureSum(Channel):
                 f"{text(self)} gives small cohorts up, which tells of who was drawn, and no share of noise in the sum pays for it.",
                 "leave smallest out, or add the noise as NoiseShare in the client slot.",
             )
+        claim = replace(claim, only_sum=True)
         if claim.share is None:
             return claim
         size = check_honest(self, claim.share_count, claim, self.smallest)
         full = self.smallest in (0, size)
         return pay_by_shares(claim, seen=claim.stddev, full=full).assuming("the secure sum shows nothing but the total")
+
+
+@dataclass(frozen=True)
+class Shuffler(Channel):
+    """Somebody between clients and server permutes whole messages; the server does not see who sent which. Simulated here.
+
+    States: where every message is pure-epsilon private as a whole under replace (Laplace noise under an L1 clip, added at the
+    client), one among as many as are sure to arrive, less the curious, costs what `ShuffledEvent` says, in both views. Elsewhere
+    nothing is gained, and the guarantee says why: Gaussian messages and private local steps never qualify. `smallest` is the
+    number of messages sure to arrive (0: the whole cohort); a cohort that falls short must be given up, and counts.
+    """
+
+    smallest: int = 0
+    shows: ClassVar[str] = "every message, in an order drawn at random, without its sender"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.smallest, bool) or not isinstance(self.smallest, int) or self.smallest < 0:
+            raise BadValue(
+                f"Shuffler(smallest={self.smallest}): a whole number of messages, or 0 for the whole cohort."
+            )
+
+    def order(self, count: int, key: Key) -> np.ndarray:
+        permuted: np.ndarray = key.permutations(1, count)[0]
+        return permuted
+
+    def carry(self, claim: Claim) -> Claim:
+        claim = replace(claim, shuffled=True)
+        if claim.share is not None:
+            return pay_by_shares(claim, seen=claim.share)
+        return pay_shuffled(claim, self.smallest, self) if claim.paid else claim

@@ -58,6 +58,24 @@ class Facts:
 
 
 @dataclass(frozen=True)
+class MessageContext:
+    """What an aggregate may look at besides the messages, all of it public or paid for.
+
+    `params` are those from which the clients began; `module(params)` is a copy of the model with such parameters. `clients`
+    are the senders by number, in the order of the messages; None where the channel does not show them. `key` is the server's.
+    """
+
+    round: int
+    layout: Layout
+    claim: Claim
+    params: torch.Tensor
+    objective: Objective
+    module: Callable[[torch.Tensor], nn.Module]
+    key: Key
+    clients: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
 class StepContext:
     """What an optimizer may look at besides the release: enough to train a student on public data, which is a field of its own.
 

@@ -63,10 +63,15 @@ class RealisedMean(Aggregate):
         return total / weight if weight > 0 else torch.zeros_like(total)
 
     def carry(self, claim: Claim) -> Claim:
-        if self.by == "examples" and (claim.share is not None or (claim.paid and not claim.sizes_are_public)):
+        told = claim.sizes_are_public and not claim.shuffled
+        if self.by == "examples" and (claim.share is not None or (claim.paid and not told)):
             raise UnsoundRound(
-                "RealisedMean(by='examples') weighs by numbers of records, which are private here, after the noise was sized "
-                "without them.",
+                "RealisedMean(by='examples') weighs by numbers of records, which are "
+                + (
+                    "not passed on by the shuffler."
+                    if claim.shuffled
+                    else "private here, after the noise was sized without them."
+                ),
                 "use RealisedMean(by='clients'), or Mean(over=...).",
             )
         if not claim.paid:

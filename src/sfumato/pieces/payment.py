@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from sfumato.account.event import Event, Mixture, Relation, Repeated, Unit
+from sfumato.account.shuffled import ShuffledEvent, pure_epsilon
 from sfumato.claim import Claim, text
 from sfumato.errors import UnsoundRound
 from sfumato.pieces.law import Law
@@ -88,6 +89,43 @@ def pay_by_shares(claim: Claim, seen: float | None, full: bool = True) -> Claim:
         paid = replace(paid, server=claim.observed(of_seen), chooser=claim.taking_part(of_seen))
     return paid.assuming(
         ARITHMETIC, "enough honest clients add their share, and a cohort that falls short is given up", HONEST_SERVER
+    )
+
+
+def pay_shuffled(claim: Claim, smallest: int, who: object) -> Claim:
+    """What messages cost that were permuted before anybody saw them: less, where the clones bound holds (`ShuffledEvent`).
+
+    It needs that every message is pure-epsilon private as a whole under replace, whoever sent it and by the same rule; that a
+    known number of honest ones arrive; and that nobody's next message tells which of the last ones was its own. Where
+    something is missing, what held before still holds, since a permutation is post-processing. Fewer than one expected clone
+    can cost more than the message's own event, so there that one is kept.
+    """
+    assert claim.sampling is not None and claim.chooser is not None, "the message is paid for at the client"
+    size, epsilon = claim.sampling.cohort_size(claim), pure_epsilon(claim.chooser)
+    if smallest and (size is None or smallest > size):
+        raise UnsoundRound(
+            f"{text(who)}: {'the size of the cohort varies' if size is None else f'the cohort has only {size} clients'}.",
+            "leave smallest out, or use a cohort of a fixed size that is at least so large.",
+        )
+    count = (smallest or size or 0) - claim.sampling.curious
+    missing = {
+        "the messages are not pure-epsilon private as a whole": epsilon is None,
+        "neighbours are not those of replace": claim.relation is not Relation.REPLACE,
+        "how many messages arrive is not known beforehand": size is None,
+        "clients do different things with their data, which tells their messages apart": not claim.alike,
+        "clients remember something, which may tell which message was theirs": claim.remembers,
+        "too few honest messages are sure to arrive": epsilon is not None and (count - 1) * math.exp(-epsilon) < 1.0,
+    }
+    why = next((reason for reason, holds in missing.items() if holds), None)
+    if why is not None:
+        return claim.assuming(f"the shuffler hides who sent a message, which lowers no epsilon here: {why}")
+    assert epsilon is not None, "private as a whole"
+    event = ShuffledEvent(epsilon, count)
+    observed = claim.observed(lambda _: event)
+    return replace(claim, world=observed, server=observed, chooser=event).assuming(
+        f"the shuffler permutes at random, and tells nobody how (against the shuffler itself only epsilon {epsilon:.4g} holds "
+        "for each message)",
+        f"at least {count} honest messages arrive, and a cohort that falls short is given up",
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sfumato.account.event import Unit
 from sfumato.claim import Claim
 from sfumato.errors import BadValue, UnsoundRound
-from sfumato.pieces.protocol import PersonalPiece
+from sfumato.pieces.protocol import ControlPiece, PersonalPiece
 from sfumato.shapes import Row
 
 
@@ -38,5 +38,35 @@ class HelperBlend(PersonalPiece):
                 "HelperBlend stores a model that local training made without noise, and the next round reads it: a record would "
                 "then be used again where nothing pays for it.",
                 "train with DpSgd, or leave personal models out.",
+            )
+        return claim
+
+
+@dataclass(frozen=True)
+class ControlVariates(ControlPiece):
+    """SCAFFOLD (Karimireddy et al. 2020) by its option II: each step of a client adds c - c_i to its gradient, against drift.
+
+    With K steps of rate lr, c_i becomes c_i - c - message_i / (K lr), from the message as it was sent, and c moves by the
+    expected share of clients times (-c - release / (K lr)), from the release alone. States, for records: free where the message
+    itself is paid for before it leaves, since c_i is computed from nothing else; variates from raw gradients are not offered. For
+    clients: a row is clipped whatever its client remembers, so Poisson cohorts cost what they did; a fixed size loses its
+    amplification, and is refused under add/remove (PRIVACY R6).
+    """
+
+    def correction(self, own: Row, shared: Row) -> Row:
+        return shared - own
+
+    def remember(self, own: Row, shared: Row, message: Row, length: float) -> Row:
+        return own - shared - message / length
+
+    def follow(self, shared: Row, release: Row, length: float, share: float) -> Row:
+        return shared - share * (shared + release / length)
+
+    def carry(self, claim: Claim) -> Claim:
+        if claim.unit is Unit.RECORD and (claim.server is None or claim.share is not None):
+            raise UnsoundRound(
+                "ControlVariates remembers a message that was not private by itself when it left, and the next round reads it: a "
+                "record would then be used again where nothing pays for it.",
+                "train with DpSgd, or add noise to every message with AddNoise in the client slot.",
             )
         return claim

@@ -6,7 +6,7 @@ A piece derives from the protocol of its slot, writes what is abstract there, an
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 from sfumato.claim import Claim, Sampling, text
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sfumato.gradients import LossPerRecord
     from sfumato.key import Key
     from sfumato.local.task import Task
-    from sfumato.pieces.context import Context, Facts, StepContext
+    from sfumato.pieces.context import Context, Facts, MessageContext, StepContext
     from sfumato.update import Layout
 
 State: TypeAlias = "dict[str, torch.Tensor]"
@@ -110,6 +110,10 @@ class LocalPiece(Piece, Noisy, Protocol):
         """A short version for measuring, and how many made-up records it wants (default: itself, 32)."""
         return self, 32
 
+    def controlled(self, round: int) -> float | None:
+        """The sum of a round's learning rates, if every step adds `task.corrections` to its gradient (default: it does not)."""
+        return None
+
     @property
     def one_by_one(self) -> bool:
         """Whether clients are trained one after another, whatever the block (default: no)."""
@@ -174,6 +178,10 @@ class Channel(Piece, Protocol):
 
     shows: ClassVar[str]  # What the server sees, in words.
 
+    def order(self, count: int, key: Key) -> np.ndarray | None:
+        """The order in which the server sees the messages, which then have no senders (default: as they were sent)."""
+        return None
+
 
 @runtime_checkable
 class Aggregate(Piece, Protocol):
@@ -191,6 +199,19 @@ class Aggregate(Piece, Protocol):
     def divisor(self) -> float | None:
         """The public constant that the sum is divided by (default: there is none)."""
         return None
+
+
+@runtime_checkable
+class MessageAggregate(Piece, Protocol):
+    """Makes one row of messages that it sees one by one. All of them are in memory at once: cohort times coordinates."""
+
+    @abstractmethod
+    def combine(self, messages: Tensor, context: MessageContext) -> Tensor:
+        """The aggregate of at least one message, in the order in which the server sees them."""
+
+    def unproven(self, claim: Claim) -> Claim:
+        """How a round without a guarantee goes on past a refusal (default: with one row)."""
+        return replace(claim, aggregated=True)
 
 
 @runtime_checkable
@@ -232,6 +253,26 @@ class PersonalPiece(Piece, Protocol):
         """What a client stores after a round, from its own trained model and the new global one: its next start."""
 
 
+@runtime_checkable
+class ControlPiece(Piece, Protocol):
+    """What clients remember of the messages that they sent, and add to every gradient of their next round.
+
+    Rows are the model's own. `length` is the sum of a round's learning rates, as `controlled` of local training says it.
+    """
+
+    @abstractmethod
+    def correction(self, own: Tensor, shared: Tensor) -> Tensor:
+        """What a client adds to its gradients: from what it remembers (zeros at first) and what the server keeps."""
+
+    @abstractmethod
+    def remember(self, own: Tensor, shared: Tensor, message: Tensor, length: float) -> Tensor:
+        """What a client remembers, from the message that it sent."""
+
+    @abstractmethod
+    def follow(self, shared: Tensor, release: Tensor, length: float, share: float) -> Tensor:
+        """What the server keeps (zeros at first), from the release and the expected share of clients that took part."""
+
+
 SLOTS: dict[str, type[Any]] = {
     "sample": Sampler,
     "local": LocalPiece,
@@ -242,6 +283,14 @@ SLOTS: dict[str, type[Any]] = {
     "optimizer": Optimizer,
     "personal": PersonalPiece,
 }
+
+SECOND_FORMS: dict[str, type[Any]] = {"aggregate": MessageAggregate, "personal": ControlPiece}
+
+
+def form(slot: str, piece: object) -> type[Any]:
+    """The protocol of a slot that a piece is held to."""
+    other = SECOND_FORMS.get(slot)
+    return other if other is not None and isinstance(piece, other) else SLOTS[slot]
 
 
 def abstract(protocol: type[Any]) -> tuple[str, ...]:

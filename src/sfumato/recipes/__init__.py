@@ -65,6 +65,8 @@ _RECIPES = (
            "Training without noise, then one clipped and noisy message per round: the other way to hide records"),
     Recipe("udp-fl", "udp_fl", "Feng et al. 2024",
            "Private training of each record at the client, under any law of noise"),
+    Recipe("nbafl", "nbafl", "Wei et al. 2020",
+           "Models in a ball, noised at the client by a formula that is not proven: the baseline of UDP-FL"),
     Recipe("fedavg", "fedavg", "McMahan et al. 2017",
            "Federated averaging without privacy: the baseline"),
 )  # fmt: skip

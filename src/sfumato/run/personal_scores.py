@@ -58,7 +58,7 @@ class PersonalScores:
         module = progress.module
         values = []
         for client in self.clients:
-            row, test = progress.memory.get(client, progress.params), self._test(client)
+            row, test = progress.memory.get(client, {}).get("start", progress.params), self._test(client)
             if test is None or test.count == 0:
                 continue
             if client not in self._known or self._known[client][0] is not row:

@@ -11,6 +11,7 @@ import torch
 from sfumato.account.event import Unit
 from sfumato.calibration import noise_and_clip
 from sfumato.engine.simulation import Simulation
+from sfumato.pieces.protocol import Aggregate
 from sfumato.run.prepare import Prepared
 from sfumato.run.schema import SCHEMA
 from sfumato.version import __version__
@@ -20,6 +21,7 @@ def resolved(prepared: Prepared, simulation: Simulation) -> dict[str, Any]:
     """What was computed from the request."""
     derivation, proof = simulation.derivation, simulation.derivation.primary
     noise_multiplier, clip = noise_and_clip(prepared.round)
+    aggregate = prepared.round.aggregate
     return {
         "population": derivation.population,
         "dimension": derivation.dimension,
@@ -28,7 +30,7 @@ def resolved(prepared: Prepared, simulation: Simulation) -> dict[str, Any]:
         "clip": clip,
         "stddev": proof.stddev,
         "sensitivity": proof.sensitivity,
-        "divisor": prepared.round.aggregate.divisor,
+        "divisor": aggregate.divisor if isinstance(aggregate, Aggregate) else None,
         "relation": str(proof.relation),
         "engine": f"{simulation.start.plan}",
     }
