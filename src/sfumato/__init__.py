@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from sfumato.pieces.sampler import Poisson as Poisson
     from sfumato.pieces.staircase import Staircase as Staircase
     from sfumato.pieces.weight import WeightByExamples as WeightByExamples
+    from sfumato.planning.match import match as match
     from sfumato.round import Round as Round
     from sfumato.round import Unproven as Unproven
     from sfumato.run.folder import load as load

@@ -38,10 +38,30 @@ def calibrate_noise(
     if merged_gaussian(event_of(guess)) is not None:
         tolerance = 1e-10
 
-    def excess(log_noise: Real) -> float:
+    def excess(log_noise: float) -> float:
         found = price.epsilon(event_of(math.exp(log_noise)), delta)
         return 50.0 if math.isinf(found) else math.log(max(found, 1e-30) / epsilon)
 
+    def give_up(noise: float, over: float) -> CannotAccount:
+        extreme = f"noise {noise:.3g} costs epsilon {epsilon * math.exp(over):.3g}"
+        return CannotAccount(
+            f"epsilon={epsilon} cannot be met by choosing the noise: {extreme}. Change the target or the rounds."
+        )
+
+    return smallest_noise(excess, tolerance, guess, give_up)
+
+
+def smallest_noise(
+    excess: Callable[[float], float],
+    tolerance: Real,
+    guess: Real,
+    give_up: Callable[[float, float], CannotAccount],
+    width: float = 1e-13,
+) -> float:
+    """The smallest noise whose `excess` (log of its cost over the target, by the log of the noise) was found to be at most 0.
+
+    It ends when that lies within `tolerance` of 0, or when noise smaller by `width` was found to cost too much.
+    """
     smallest, largest = math.log(SMALLEST_NOISE), math.log(LARGEST_NOISE)
     unsafe, safe = -math.inf, math.inf
     last: tuple[float, float] | None = None
@@ -49,14 +69,10 @@ def calibrate_noise(
     for _ in range(200):
         over = excess(at)
         unsafe, safe = (at, safe) if over > 0 else (unsafe, at)
-        if math.log1p(-tolerance) <= over <= 0 or safe - unsafe < 1e-13:
+        if math.log1p(-tolerance) <= over <= 0 or safe - unsafe < width:
             return math.exp(safe)
         if unsafe >= largest or safe <= smallest:
-            reached = epsilon * math.exp(over)
-            extreme = f"noise {math.exp(at):.3g} costs epsilon {reached:.3g}"
-            raise CannotAccount(
-                f"epsilon={epsilon} cannot be met by choosing the noise: {extreme}. Change the target or the rounds."
-            )
+            raise give_up(math.exp(at), over)
         step = _secant(last, (at, over), math.log1p(-tolerance / 2))
         last, at = (at, over), min(max(at + step, smallest), largest)
         if not unsafe < at < safe and math.isfinite(safe - unsafe):

@@ -60,6 +60,25 @@ def rdp_laplace_ball(ratio: Real, dimension: int, orders: Array) -> Array:
     return np.asarray(dimension * rdp_laplace(ratio * math.sqrt(dimension), orders))
 
 
+def rdp_staircase(epsilon: Real, nu: Real, shift: Real, orders: Array) -> Array:
+    """Scalar staircase noise at a shift of this part of its step, up to 1, by exact integration over its steps.
+
+    With b = e^-epsilon, E - 1 = A ((e^{-a epsilon} - 1) + b (e^{a epsilon} - 1)) (min(shift, 2 nu) + shift b/(1 - b)), where
+    A = (1 - b)/(2 (nu + b (1 - nu))) is the density at 0: linear in a small shift, where smooth noise is quadratic.
+
+    >>> rdp_staircase(1.0, 0.5, 0.01, np.array([8.0])).round(9).tolist()
+    [0.314000820]
+    """
+    a, fall = np.asarray(orders, float), math.exp(-epsilon)
+    density = -math.expm1(-epsilon) / (2 * (nu + fall * (1 - nu)))
+    moved = density * (min(shift, 2 * nu) + shift * fall / -math.expm1(-epsilon))
+    grown = (a - 1) * epsilon
+    small = np.expm1(np.minimum(grown, 30.0)) * -np.expm1(-a * epsilon)  # e^{(a-1) epsilon} - 1 - b + e^{-a epsilon}
+    return np.asarray(
+        np.where(grown > 30.0, np.logaddexp(0.0, math.log(moved) + grown), np.log1p(moved * small)) / (a - 1)
+    )
+
+
 def rdp_poisson_gaussian(rate: Real, ratio: Real, orders: Array) -> Array:
     """The Poisson-sampled Gaussian under add/remove.
 

@@ -232,6 +232,27 @@ class StaircaseEvent(Event):
 
 @register
 @dataclass(frozen=True)
+class StaircaseBallEvent(Event):
+    """Scalar staircase noise on each of `dimension` coordinates by itself, under an L2 sensitivity; `ratio` is the step over it."""
+
+    ratio: Real
+    epsilon: Real
+    nu: Real
+    dimension: int
+
+    def __post_init__(self) -> None:
+        _check_positive("StaircaseBallEvent ratio", self.ratio)
+        StaircaseEvent(self.epsilon, self.nu)
+        if self.dimension < 1:
+            raise BadValue(f"StaircaseBallEvent dimension={self.dimension}: at least 1 is needed.")
+
+    def words(self) -> str:
+        steps = f"steps of {self.ratio:.6g} times the L2 sensitivity, each of epsilon {self.epsilon:.6g}"
+        return f"staircase noise on each of {self.dimension:,} coordinates ({steps})"
+
+
+@register
+@dataclass(frozen=True)
 class PoissonSampled(Event):
     """Each unit took part with probability `rate`, independently and in secret; those that did went through `event`.
 

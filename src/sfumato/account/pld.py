@@ -25,6 +25,7 @@ import numpy as np
 from sfumato.account.checks import check_delta, check_epsilon, check_rate
 from sfumato.account.convert import epsilon_from_rdp, log_delta_from_rdp, tradeoff_from_profile
 from sfumato.account.event import Event, GaussianEvent, LaplaceEvent, PureEvent, Real, StaircaseEvent, compose
+from sfumato.account.few_losses import few_losses
 from sfumato.account.inside import known_cost
 from sfumato.account.loss_grid import Loss
 from sfumato.account.loss_tree import FINE, ROUGH, View, directions, leaves, one_way, steps
@@ -88,6 +89,8 @@ def _epsilon(event: Event, backward: bool, delta: Real, precision: float, known:
     """The epsilon of one direction, or anything at most `known` if it is below that."""
     if leaves(event) == [event]:
         return one_step_epsilon(one_way(event, backward), delta)
+    if (few := few_losses(event, backward)) is not None:
+        return few.epsilon(delta)
     view = View(event, backward, math.log(delta) - 14)
     rough = view.loss()
     if delta <= rough.infinite:
@@ -105,6 +108,8 @@ def _epsilon(event: Event, backward: bool, delta: Real, precision: float, known:
 def _delta(event: Event, backward: bool, epsilon: Real, precision: float) -> float:
     if leaves(event) == [event]:
         return one_step_delta(one_way(event, backward), epsilon)
+    if (few := few_losses(event, backward)) is not None:
+        return few.delta(epsilon)
 
     def log_delta(order: Array, rho: Array) -> Array:
         return log_delta_from_rdp(order, rho, epsilon)

@@ -26,6 +26,7 @@ from sfumato.account.divergences import (
     rdp_poisson_gaussian,
     rdp_poisson_laplace,
     rdp_poisson_replace_gaussian,
+    rdp_staircase,
 )
 from sfumato.account.dominating import is_proven, merged_gaussian, pair_of
 from sfumato.account.event import (
@@ -41,6 +42,7 @@ from sfumato.account.event import (
     Real,
     Relation,
     Repeated,
+    StaircaseBallEvent,
     StaircaseEvent,
 )
 from sfumato.account.inside import costs_nothing, known_cost
@@ -70,42 +72,42 @@ class Rdp:
     def check(self, event: Event) -> None:
         """Refuse an event, by name, whose divergence is not known."""
         if known_cost(event) is None:
-            _curve(event)
+            curve(event)
 
     def epsilon(self, event: Event, delta: Real) -> float:
         check_delta(delta)
         known = known_cost(event)
         if known is not None:
             return known
-        return max(0.0, float(np.min(epsilon_from_rdp(ORDERS, _curve(event), delta))))
+        return max(0.0, float(np.min(epsilon_from_rdp(ORDERS, curve(event), delta))))
 
     def delta(self, event: Event, epsilon: Real) -> float:
         check_epsilon(epsilon)
         known = known_cost(event)
         if known is not None:
             return float(known > 0)
-        return math.exp(min(0.0, float(np.min(log_delta_from_rdp(ORDERS, _curve(event), epsilon)))))
+        return math.exp(min(0.0, float(np.min(log_delta_from_rdp(ORDERS, curve(event), epsilon)))))
 
     def tradeoff(self, event: Event, false_positive_rate: Real) -> float:
         check_rate(false_positive_rate)
         known = known_cost(event)
         if known is not None:
             return 0.0 if known else 1.0 - false_positive_rate
-        curve, epsilons = _curve(event), np.append(0.0, np.geomspace(1e-6, 600.0, 400))
-        log_deltas = [np.min(log_delta_from_rdp(ORDERS, curve, float(epsilon))) for epsilon in epsilons]
+        known_curve, epsilons = curve(event), np.append(0.0, np.geomspace(1e-6, 600.0, 400))
+        log_deltas = [np.min(log_delta_from_rdp(ORDERS, known_curve, float(epsilon))) for epsilon in epsilons]
         return tradeoff_from_profile(epsilons, np.exp(np.minimum(log_deltas, 0.0)), false_positive_rate)
 
 
-def _curve(event: Event) -> Array:
-    """The one place that knows repetition, composition and participation."""
+def curve(event: Event) -> Array:
+    """The Renyi divergences at `ORDERS`: the one place that knows repetition, composition and participation."""
     match event:
         case Repeated(event=inner, times=times):
-            return times * _curve(inner)
+            return times * curve(inner)
         case Composed(events=events):
-            return np.asarray(np.sum([_curve(part) for part in events if not costs_nothing(part)], axis=0))
+            return np.asarray(np.sum([curve(part) for part in events if not costs_nothing(part)], axis=0))
         case Mixture(probability=probability, event=inner):
             away = math.log1p(-probability) if probability < 1 else -math.inf
-            together = np.logaddexp(away, math.log(probability) + (ORDERS - 1) * _curve(inner))
+            together = np.logaddexp(away, math.log(probability) + (ORDERS - 1) * curve(inner))
             return np.asarray(together / (ORDERS - 1))
     return _leaf(event)
 
@@ -137,6 +139,7 @@ def is_symmetric_noise(event: Event) -> bool:
 
 @is_symmetric_noise.register(LaplaceEvent)
 @is_symmetric_noise.register(LaplaceBallEvent)
+@is_symmetric_noise.register(StaircaseBallEvent)
 def _(event: Event) -> bool:
     return True
 
@@ -177,6 +180,17 @@ def _(event: LaplaceBallEvent, orders: Array) -> Array:
 
 
 @rdp_of.register
+def _(event: StaircaseBallEvent, orders: Array) -> Array:
+    """The log of 1 plus a multiple of a concave function of the shift is concave, so the equal split is the worst."""
+    shift = 1 / (event.ratio * math.sqrt(event.dimension))
+    if shift > 1.0 + 1e-9:
+        raise CannotAccount(
+            f"staircase noise of steps smaller than a coordinate's part of the move, {shift:g}, has no bound here."
+        )
+    return event.dimension * rdp_staircase(event.epsilon, event.nu, min(shift, 1.0), orders)
+
+
+@rdp_of.register
 def _(event: PoissonSampled, orders: Array) -> Array:
     ratio = merged_gaussian(event.event)
     if not is_proven(event):
@@ -192,7 +206,8 @@ def _(event: PoissonSampled, orders: Array) -> Array:
     if event.relation is Relation.REPLACE and ratio is not None:
         return rdp_poisson_replace_gaussian(event.rate, ratio, orders)
     if event.relation is Relation.ADD_REMOVE and not event.event.parts():
-        return rdp_poisson(event.rate, partial(rdp_of, event.event), orders, is_symmetric_noise(event.event))
+        sampled = rdp_poisson(event.rate, partial(rdp_of, event.event), orders, is_symmetric_noise(event.event))
+        return np.minimum(sampled, rdp_of(event.event, orders))
     raise _no_bound(event)
 
 

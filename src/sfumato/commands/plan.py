@@ -10,6 +10,7 @@ import typer
 
 from sfumato.commands.account import Curious, Dimension, RelationOption, price
 from sfumato.commands.answers import Json, refusing, show
+from sfumato.commands.compare import compare_laws
 from sfumato.errors import BadValue
 from sfumato.guarantee import rounded_up
 from sfumato.pieces.law_names import LAWS
@@ -31,11 +32,27 @@ def plan(
     accountant: Annotated[str, typer.Option(help="auto, pld, rdp or gdp.")] = "auto",
     curious: Curious = 1,
     table: Annotated[bool, typer.Option("--table/--no-table", help="What changes to the plan would buy.")] = True,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Show what every law of noise needs for --epsilon.")
+    ] = False,
+    rate: Annotated[float | None, typer.Option(help="With --compare: as --sample poisson:RATE.")] = None,
+    steps: Annotated[int | None, typer.Option(help="With --compare: how many releases, as --rounds.")] = None,
+    clip: Annotated[float | None, typer.Option(help="With --compare: the clip norm, in each law's own order.")] = None,
     json: Json = False,
 ) -> None:
     """Plan a run: give all but one of noise, sampling, rounds, epsilon (and clients); the open one is solved for."""
     with refusing(json):
         start = time.perf_counter()
+        _refuse_unused(
+            compare, {"noise": noise, "relation": relation, "clients": clients}, "has no effect with --compare"
+        )
+        _refuse_unused(not compare, {"rate": rate, "steps": steps, "clip": clip}, "is for plan --compare")
+        if compare:
+            if steps is not None and rounds is not None:
+                raise BadValue("plan --compare: --steps and --rounds are the same here. Give one of them.")
+            many, norm = rounds if steps is None else steps, 1.0 if clip is None else clip
+            compare_laws(epsilon, _delta(delta, None), rate, sample, many, dimension, norm, json)
+            return
         law = noise if noise in LAWS else None
         words = None if noise is None or law else parse_noise(noise)
         question = Question(
@@ -47,6 +64,12 @@ def plan(
         others = alternatives(found, accountant) if table else []
         answer = _answer(found, others, accountant, seconds)
         show(answer, _lines(found, others, answer), json)
+
+
+def _refuse_unused(applies: bool, options: dict[str, Any], why: str) -> None:
+    for name, value in options.items():
+        if applies and value is not None:
+            raise BadValue(f"--{name} {value}: that {why}. Leave it out.")
 
 
 def _delta(delta: float | None, clients: int | None) -> float:

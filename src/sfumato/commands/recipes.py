@@ -50,6 +50,12 @@ def explain(
         ("the server, whoever chooses the cohort", proof.chooser),
     ):
         typer.echo(f"  {who:<40} {_epsilon(event, rounds, delta)}")
+    if round.unproven:
+        from sfumato.unproven import claims
+
+        said = claims(round, derivation, rounds, delta)
+        for words, epsilon in {"claimed, and not proven": said["claimed_epsilon"], **said.get("really", {})}.items():
+            typer.echo(f"  {words:<40} {'-' if epsilon is None else format(epsilon, '.4g')}")
     if (published := _published(round, derivation, rounds)) is not None:
         typer.echo(f"\n{published.text(delta)}")
     typer.echo("\noptions:")

@@ -18,8 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from sfumato.account import accountant
-from sfumato.account.event import Event, Nothing, Repeated, Unit
+from sfumato.account.event import Event, Nothing, Unit
 from sfumato.account.inside import for_client
 from sfumato.data.population import Population
 from sfumato.derive import Derivation
@@ -34,7 +33,7 @@ from sfumato.key import Key
 from sfumato.ledger.ledger import Ledger
 from sfumato.ledger.spending import Spending
 from sfumato.pieces.context import StepContext
-from sfumato.round import Unproven
+from sfumato.unproven import claims
 
 _NOT_DURABLE = "the ledger is in memory: what was spent is forgotten when this process ends"
 _SEEDED = "simulation: holds for whoever does not know the seed"
@@ -119,7 +118,8 @@ class Simulation:
         why = ""
         if (claim := self.unproven(delta)) is not None:
             claimed = claim["claimed_epsilon"]
-            said = f"; {claim['paper']} claims epsilon {claimed:.4g}" if claimed else ""
+            said = f"; {claim['paper'] or 'the published formula'} claims epsilon {claimed:.4g}" if claimed else ""
+            said += "".join(f"; {words}: {epsilon:.4g}" for words, epsilon in claim.get("really", {}).items())
             why = f"its privacy could not be proven{said}; what fails: {claim['step']}"
         elif proof is None:
             refusal = self.derivation.refused.get(unit)
@@ -144,12 +144,7 @@ class Simulation:
         round = self.job.slots.round
         if not round.unproven:
             return None
-        claim = round.unproven if isinstance(round.unproven, Unproven) else Unproven()
-        claimed = None
-        if claim.claimed is not None and self.ledger.count:
-            claimed = accountant("auto").epsilon(Repeated(claim.claimed, self.ledger.count), delta)
-        failed = (step.states for step in self.derivation.primary.steps if not step.proven)
-        return {"claimed_epsilon": claimed, "paper": claim.paper, "step": claim.step or next(failed, "")}
+        return claims(round, self.derivation, self.ledger.count, delta)
 
     def __iter__(self) -> Iterator[Progress]:
         if self.begun:

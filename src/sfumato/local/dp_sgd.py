@@ -91,6 +91,14 @@ class DpSgd(LocalPiece):
     def carry(self, claim: Claim) -> Claim:
         return pay_in_local_steps(claim, self.law, self.clip, self.order, self.batch, self.records, self.steps)
 
+    def unproven(self, claim: Claim) -> Claim:
+        """How a round without a guarantee goes on: the noise is drawn all the same."""
+        return replace(claim, stddev=self._stddev(claim.dimension))
+
+    def _stddev(self, dimension: int) -> float:
+        record = Claim(Unit.RECORD, self.batch.relation, self.records, dimension)
+        return self.law.stddev(record.clipped(self.clip, self.order))
+
     def check(self, module: nn.Module, loss: LossPerRecord, example: Records) -> None:
         check_records_do_not_mix(module, loss, example.x, example.y)
 
@@ -113,10 +121,7 @@ class DpSgd(LocalPiece):
                 "each record more often than is accounted. Declare fewer (--records), or leave the client out."
             )
 
-        bounded = Claim(Unit.RECORD, self.batch.relation, records.count, len(task.params)).clipped(
-            self.clip, self.order
-        )
-        stddev = self.law.stddev(bounded)
+        stddev = self._stddev(len(task.params))
 
         def gradient(row: Row, drawn: Tensor, key: Key) -> Row:
             total = clipped(row, records.x[drawn], records.y[drawn], key.child("dropout"))

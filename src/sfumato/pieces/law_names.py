@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from sfumato.errors import BadValue, nearest
+from sfumato.pieces.as_published import AsPublished, PerCoordinateStaircase
 from sfumato.pieces.law import Gaussian, Laplace
 from sfumato.pieces.staircase import Staircase
 
@@ -16,17 +17,22 @@ LAWS: dict[str, Callable[[float], NamedLaw]] = {
     "laplace-l2": lambda noise_multiplier: Laplace(noise_multiplier, order=2),
     "staircase": Staircase,
 }
+AS_PUBLISHED: dict[str, Callable[[float], AsPublished]] = {
+    "laplace-as-published": lambda noise_multiplier: AsPublished(Laplace(noise_multiplier, order=2)),
+    "staircase-as-published": lambda noise_multiplier: AsPublished(PerCoordinateStaircase(noise_multiplier)),
+}
 
 
-def law_named(name: str, noise_multiplier: float) -> tuple[NamedLaw, int]:
-    """The law of that name, and the order of the clip that it is a multiple of.
+def law_named(name: str, noise_multiplier: float) -> tuple[NamedLaw | AsPublished, int]:
+    """The law of that name, and the order of the clip that it is a multiple of; also those that run unproven only.
 
     >>> law_named("laplace", 2.0)
     (Laplace(noise_multiplier=2.0, order=1), 1)
     """
-    if name not in LAWS:
-        raise BadValue(f"the law {name!r} is not known. {nearest(name, LAWS)}")
-    law = LAWS[name](noise_multiplier)
+    known = {**LAWS, **AS_PUBLISHED}
+    if name not in known:
+        raise BadValue(f"the law {name!r} is not known. {nearest(name, known)}")
+    law = known[name](noise_multiplier)
     return law, law.order
 
 

@@ -17,7 +17,7 @@ from sfumato.account.checks import check_rounds
 from sfumato.account.event import Event, Relation, Repeated, Unit
 from sfumato.claim import Claim
 from sfumato.errors import BadValue, nearest
-from sfumato.pieces.law_names import LAWS, NamedLaw, law_named, name_of
+from sfumato.pieces.law_names import LAWS, NamedLaw, name_of
 from sfumato.pieces.payment import pay_at_client, pay_at_server, pay_in_local_steps
 from sfumato.pieces.sampler import Drawn, Everyone
 
@@ -39,7 +39,7 @@ def parse_noise(text: str) -> NamedLaw:
         raise BadValue(f"--noise {text}: {size!r} is not a number. Write for example gaussian:1.0.") from None
     if not (multiplier > 0 and math.isfinite(multiplier)):
         raise BadValue(f"--noise {text}: the noise must be positive and finite, e.g. gaussian:1.0.")
-    return law_named(law, multiplier)[0]
+    return LAWS[law](multiplier)
 
 
 def parse_relation(text: str | None) -> Relation | None:
@@ -73,7 +73,7 @@ class Setting:
     def __post_init__(self) -> None:
         if self.dimension is None and self.law_name in OF_DIMENSION:
             raise BadValue(
-                f"--noise {self.noise}: what it costs depends on the dimension. Give --dimension, e.g. 7850."
+                f"--noise {self.noise}: what it costs depends on the dimension. Give it, e.g. --dimension 7850."
             )
         if self.dimension is not None and self.dimension < 1:
             raise BadValue(f"--dimension {self.dimension}: at least 1 is needed.")

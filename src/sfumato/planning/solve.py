@@ -15,7 +15,7 @@ from sfumato.account.checks import LARGEST_ROUNDS, check_delta, check_target
 from sfumato.account.event import Relation
 from sfumato.account.protocol import accountant
 from sfumato.errors import BadValue, CannotAccount
-from sfumato.pieces.law_names import NamedLaw, law_named
+from sfumato.pieces.law_names import LAWS, NamedLaw
 from sfumato.pieces.sampler import Drawn, Everyone, FixedSize, Poisson, parse_drawn
 from sfumato.planning.setting import Setting
 
@@ -178,7 +178,7 @@ def _drawn(setting: Setting, size: int, clients: int) -> Drawn:
 def _setting(
     question: Question, *, rounds: int | None = None, size: int | None = None, clients: int | None = None
 ) -> Setting:
-    law = question.noise or law_named(question.law, 1.0)[0]
+    law = question.noise or LAWS[question.law](1.0)
     if size is not None:
         sample = Drawn(Poisson(size / (question.clients or 1)), question.clients)
     else:

@@ -48,6 +48,9 @@ def _not_proven(run: Record) -> Html:
     said = f"epsilon {bound(claimed)} at delta {bound(run.number('delta'), 3)}. We could not prove it."
     rows = [("The paper", str(claim.get("paper") or "")), ("Its claim", "" if claimed is None else said)]
     rows.append(("The step that fails", str(claim.get("step") or "")))
+    really = claim.get("really")
+    for words, epsilon in really.items() if isinstance(really, dict) else ():
+        rows.append((words[0].upper() + words[1:], f"epsilon {bound(finite(epsilon))}"))
     return element(
         "section",
         element("p", "Warning", class_="label"),
