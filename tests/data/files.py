@@ -60,3 +60,35 @@ def play(roles: int = 8, lines: int = 30) -> str:
 
 def write_play(root: Path, text: str) -> None:
     write(root / "shakespeare" / "t8.shakespeare.txt", text.encode())
+
+
+def write_pictures(root: Path, counts: dict[str, int], ending: str = ".jpeg", side: int = 8, mode: str = "L") -> None:
+    """A folder for each class, with pictures that are 10 in the first, 20 in the second..., and one more in each next picture."""
+    from PIL import Image
+
+    for label, (name, count) in enumerate(counts.items()):
+        (root / name).mkdir(parents=True, exist_ok=True)
+        for number in range(count):
+            grey = Image.new("L", (side, side), 10 * (label + 1) + number)
+            grey.convert(mode).save(root / name / f"{number:06d}{ending}", quality=100)
+
+
+def hour(number: int) -> str:
+    """The hour of that number after the first of July 2009, as the competition writes it."""
+    return (np.datetime64("2009-07-01T00", "h") + number).item().strftime("%Y%m%d%H")
+
+
+def write_wind(folder: Path, hours: int = 13_200, missing: tuple[int, ...] = (), farms: int = 7) -> None:
+    """Power that is farm + hour / 100,000, and forecasts every 12 hours whose wind is the number of the forecast."""
+    folder.mkdir(parents=True, exist_ok=True)
+    powers = [
+        ",".join([hour(number), *(f"{farm + number / 1e5:.5f}" for farm in range(1, farms + 1))])
+        for number in range(hours)
+        if number not in missing
+    ]
+    (folder / "train.csv").write_text("\n".join(["date,wp1,wp2,wp3,wp4,wp5,wp6,wp7", *powers]) + "\n")
+    for farm in range(1, farms + 1):
+        lines = ["date,hors,u,v,ws,wd"]
+        for number in range(0, hours, 12):
+            lines += [f"{hour(number)},{ahead},{number // 12},{ahead},{farm},90" for ahead in range(1, 49)]
+        (folder / f"windforecasts_wf{farm}.csv").write_text("\n".join(lines) + "\n")

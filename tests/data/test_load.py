@@ -141,6 +141,8 @@ def test_missing_files_are_named_with_their_place(tmp_path: Path, name: str) -> 
         "cifar10": "cifar-10-batches-bin",
         "cifar100": "cifar-100-binary",
         "emnist-letters": "emnist-letters-test-labels-idx1-ubyte.gz",
+        "gefcom2012-wind": "windforecasts_wf7.csv",
+        "medical-mnist": "AbdomenCT/*.jpeg",
         "shakespeare": "t8.shakespeare.txt",
         "svhn": "test_32x32.mat",
         "svhn-extra": "extra_32x32.mat",

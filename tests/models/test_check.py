@@ -93,8 +93,8 @@ def test_attributes_that_stay_as_they_are_pass() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_named_models_pass(name: str) -> None:
-    text = name == "char-lstm"
-    example = torch.arange(12).reshape(2, 6) % 10 if text else IMAGES
+    others = {"char-lstm": torch.arange(12).reshape(2, 6) % 10, "cnn-wind": torch.ones(2, 7, 10)}
+    example = others.get(name, IMAGES)
     check_module(build(name, tuple(example.shape[1:]), 10, Key.from_seed(0)), example)
 
 

@@ -69,8 +69,8 @@ def _of_other_data(request: Request, data: str, declared: bool) -> Request:
         raise BadValue(
             f"--data {data}: how many clients has it? Declare it with --clients: it is public, and not counted."
         )
-    own: dict[str, Any] = {"split": "natural", "task": "next-character"} if data in NATURAL else {}
-    return replace(request, data=replace(request.data, records_per_client=0, clients=100, **own))
+    own = {"records_per_client": 0, "clients": 100, **NATURAL.get(data, {})}
+    return replace(request, data=replace(request.data, **own))
 
 
 def _refuse_unused(request: Request, typed: Collection[str], keys: Collection[str]) -> None:

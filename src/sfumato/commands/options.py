@@ -42,7 +42,9 @@ _RECIPE_HELP = {
     "records": "The fewest records that a client has: declared and public.",
     "optimizer": "Of the clients: sgd, momentum or adam.",
     "helper_weight": "Weight of the global model in a client's own; 1 keeps no own models.",
-    "clip": "L2 norm that a whole update (prifedsync: a record's gradient) is clipped to.",
+    "clip": "L2 norm that a whole update (prifedsync: a record's gradient) is clipped to; udp-fl: in the norm of its law, 0 is 1 "
+    "under L2 and 4 under L1.",
+    "law": "Of the noise: gaussian or laplace-l2 (L2 clip), laplace or staircase (L1 clip).",
     "noise_multiplier": "Standard deviation of the noise over the clip norm; --epsilon finds it for you.",
     "weight_cap": "Weigh clients by min(records, cap) / cap; 0 weighs all the same.",
     "lr": "Learning rate of the clients.",

@@ -24,16 +24,22 @@ _TIMEOUT = 10.0  # seconds without a byte; an offline machine is told so before 
 
 @dataclass(frozen=True)
 class Source:
-    """Files to fetch into `folder`: url and MD5 each. An archive is unpacked to the members that end in `members`."""
+    """Files to fetch into `folder`: url and MD5 each. An archive is unpacked to the members that end in `members`.
+
+    Without files, people must fetch the data themselves from `page`: it wants a login, or a licence to be agreed to.
+    """
 
     folder: str
     files: tuple[tuple[str, str], ...]
     wanted: tuple[str, ...]
     members: str | None = None
+    page: str = ""
 
 
 def download(source: Source, root: Path) -> None:
     """Fetch what is not there yet; a file appears under its name only when it is whole and its checksum is right."""
+    if not source.files:
+        raise DataError(f"{source.page} gives it to people only")
     folder = root / source.folder
     folder.mkdir(parents=True, exist_ok=True)
     for url, md5 in source.files:
@@ -146,5 +152,17 @@ SOURCES = {
         "https://ocw.mit.edu/ans7870/6/6.006/s08/lecturenotes/files/",
         "shakespeare",
         {"t8.shakespeare.txt": "d2028225a89d8b0b3093dddb720da91f"},
+    ),
+    "medical-mnist": Source(
+        "medical-mnist",
+        (),
+        tuple(f"{name}/*.jpeg" for name in ("AbdomenCT", "BreastMRI", "CXR", "ChestCT", "Hand", "HeadCT")),
+        page="https://www.kaggle.com/datasets/andrewmvd/medical-mnist",
+    ),
+    "gefcom2012-wind": Source(
+        "gefcom2012-wind",
+        (),
+        ("train.csv", *(f"windforecasts_wf{farm}.csv" for farm in range(1, 8))),
+        page="https://www.kaggle.com/c/GEF2012-wind-forecasting/data",
     ),
 }

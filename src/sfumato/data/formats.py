@@ -1,8 +1,9 @@
-"""Readers of the public file formats: IDX (MNIST and its family), CIFAR's binary records, and SVHN's MATLAB files."""
+"""Readers of the public file formats: IDX (MNIST and its family), CIFAR's records, SVHN's MATLAB files, folders of pictures."""
 
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import numpy as np
 from sfumato.errors import DataError
 
 _CIFAR_IMAGE = 3 * 32 * 32
+_PICTURES = (".jpeg", ".jpg", ".png")
 
 
 def read_idx(path: Path) -> np.ndarray:
@@ -63,6 +65,39 @@ def read_svhn(path: Path) -> tuple[np.ndarray, np.ndarray]:
             f"{path}: X is {x.dtype} of shape {x.shape}, not bytes of shape (32, 32, 3, images). Fetch it again."
         )
     return x.transpose(3, 2, 0, 1), np.where(y == 10, 0, y)
+
+
+def read_pictures(folder: Path) -> np.ndarray:
+    """The pictures of a folder in the order of their names, in grey [n, 1, height, width]; all have one size."""
+    from PIL import Image, UnidentifiedImageError
+
+    files = sorted(file for file in folder.iterdir() if file.suffix.lower() in _PICTURES)
+    found: list[np.ndarray] = []
+    for file in files:
+        try:
+            with Image.open(file, formats=("PNG", "JPEG")) as picture:
+                found.append(np.asarray(picture if picture.mode == "L" else picture.convert("L")))
+        except (
+            OSError,
+            UnidentifiedImageError,
+            SyntaxError,
+            ValueError,
+        ) as error:  # Pillow's decoders raise all of these
+            raise DataError(f"{file} is no picture: {error}. Fetch it again.") from error
+        if found[-1].shape != found[0].shape:
+            sizes = " and ".join("x".join(map(str, array.shape)) for array in (found[0], found[-1]))
+            raise DataError(f"{file}: pictures of {sizes} pixels in one folder. Give them one size.")
+    if not found:
+        raise DataError(f"{folder} holds no picture ({', '.join(_PICTURES)}). Fetch it again.")
+    return np.stack(found)[:, None]
+
+
+def read_numbers(path: Path) -> np.ndarray:
+    """The lines of a table of numbers in CSV, without its head; NA is not a number."""
+    try:
+        return np.loadtxt(io.StringIO(path.read_text().replace("NA", "nan")), delimiter=",", skiprows=1, ndmin=2)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} is no table of numbers: {error}. Fetch it again.") from error
 
 
 def _read(path: Path) -> bytes:

@@ -10,6 +10,7 @@ import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,13 +22,18 @@ from sfumato.data.sets import EMNIST_CLASSES, Dataset
 from sfumato.data.sets import READERS as PICTURES
 from sfumato.data.shakespeare import shakespeare
 from sfumato.data.split import partition
+from sfumato.data.wind import wind
 from sfumato.errors import BadValue, DataError, nearest
 from sfumato.facts import digest
 from sfumato.key import Key
 
-READERS = {**PICTURES, "shakespeare": shakespeare}
+READERS = {**PICTURES, "shakespeare": shakespeare, "gefcom2012-wind": wind}
 NAMES = tuple(READERS)
-NATURAL = ("shakespeare",)  # those with clients of their own
+# Those with clients of their own, and how they are asked for unless told otherwise.
+NATURAL: dict[str, dict[str, Any]] = {
+    "shakespeare": {"split": "natural", "task": "next-character"},
+    "gefcom2012-wind": {"split": "natural", "task": "regression", "clients": 7},
+}
 
 
 def _client(
@@ -75,7 +81,8 @@ def build_population(
     fingerprint = of_tensors(map(torch.from_numpy, parts), dataset.fingerprint, test_fraction, key.digest)
     client = partial(_client, dataset, parts, test_fraction, key, split == "natural")
     identity = _identity(dataset, clients, split, key, records_per_client)
-    return Population(f"{dataset.name}/{split}/{size}", clients, client, fingerprint, identity)
+    population = Population(f"{dataset.name}/{split}/{size}", clients, client, fingerprint, identity)
+    return replace(population, windows=dataset.overlap + 1, own_windows=split == "natural")
 
 
 def _identity(dataset: Dataset, clients: int, split: str, key: Key, records_per_client: int | None) -> str:
@@ -114,8 +121,8 @@ def load(name: str, folder: str | Path | None = None, allow_download: bool = Tru
     return READERS[name](name, root)
 
 
-def hold_out(dataset: Dataset, records: int, key: Key) -> Dataset:
-    """The data set with so many records of its pool, at random, as public validation data: no client will hold them.
+def hold_out(dataset: Dataset, records: int, key: Key, part: str = "validation") -> Dataset:
+    """The data set with so many records of its pool, at random, as public data: no client will hold them.
 
     >>> parted = hold_out(load("digits"), 400, Key.from_seed(0))
     >>> parted.pool.count, parted.validation.records.count
@@ -124,11 +131,11 @@ def hold_out(dataset: Dataset, records: int, key: Key) -> Dataset:
     if dataset.own is not None or dataset.validation is not None:
         raise BadValue(f"{dataset.name} has a validation part already, or clients of its own. Use it as it is.")
     if not 0 < records < dataset.pool.count:
-        raise BadValue(f"hold_out(records={records}): the pool of {dataset.name} has {dataset.pool.count}.")
+        raise BadValue(f"{records} records set aside as public: the pool of {dataset.name} has {dataset.pool.count}.")
     order = torch.from_numpy(key.child("held out").permutations(1, dataset.pool.count)[0])
     kept, aside = (Records(dataset.pool.x[rows], dataset.pool.y[rows]) for rows in (order[records:], order[:records]))
-    public = PublicData(f"{dataset.name}/validation", Records(dataset.scaling(aside.x), aside.y))
-    counts = {**dataset.counts, "train": kept.count, "validation": records}
+    public = PublicData(f"{dataset.name}/{part}", Records(dataset.scaling(aside.x), aside.y))
+    counts = {**dataset.counts, "train": kept.count, part: records}
     return replace(dataset, pool=kept, validation=public, counts=counts)
 
 

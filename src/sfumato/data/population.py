@@ -45,7 +45,8 @@ class Population:
     `size` is declared, never counted: under add/remove the true count is itself private. `fingerprint` names the data,
     so that a round may be replayed with the same noise on the same data only; None means that they may have changed.
     `identity` names the people, whatever their data are now: what runs cost one client adds up only if client number i is the
-    same in all of them. None means that nobody said who they are, and guarantees that need it say so.
+    same in all of them. None means that nobody said who they are, and guarantees that need it say so. `windows` is how many
+    records may hold the same part of the data, such as an hour of a series; all of them one client's, if `own_windows`.
 
     >>> ones = Population.from_function(lambda client: (torch.ones(3, 2), torch.zeros(3)), size=1_000_000, name="ones")
     >>> ones.client(999_999).train.count
@@ -61,6 +62,8 @@ class Population:
         default=(), repr=False
     )  # who they are, where anybody said so; a folder's file names
     source: str = field(default="", compare=False)  # the folder or import path that gives it again, if one does
+    windows: int = field(default=1, repr=False)
+    own_windows: bool = field(default=True, repr=False)
 
     def __post_init__(self) -> None:
         if not callable(self.load):
@@ -69,6 +72,15 @@ class Population:
             )
         if isinstance(self.size, bool) or not isinstance(self.size, int) or self.size < 1:
             raise BadValue(f"Population({self.name!r}): size={self.size!r} must be a positive whole number of clients.")
+
+    def caution(self, unit: str) -> tuple[str, ...]:
+        """What a guarantee for one unit must add where records overlap: to hide a window hides no part of it that others hold."""
+        if self.windows == 1 or (unit == "client" and self.own_windows):
+            return ()
+        return (
+            f"records are windows that overlap: the same hour or character is in up to {self.windows} of them, and what hides one "
+            f"{unit} does not hide it",
+        )
 
     def client(self, number: int) -> Client:
         """The data of one client, checked; a client may have no records at all.

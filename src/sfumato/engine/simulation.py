@@ -134,7 +134,8 @@ class Simulation:
         extra = (*same_clients, *((_SEEDED,) if seeded else ()), *(() if self.ledger.durable else (_NOT_DURABLE,)))
         if event is not None and client is not None:
             event = for_client(event, client)
-        relation, assumptions = (spent or proof).relation, (*proof.assumptions, *extra)
+        relation = (spent or proof).relation
+        assumptions = (*proof.assumptions, *self.population.caution(unit), *extra)
         found = guarantee(event, delta, unit=unit, relation=relation, view=view, assumptions=assumptions)
         return found if client is None else replace(found, client=client)
 

@@ -7,6 +7,8 @@
 | `cnn-mnist`  | conv 3x3 16, pool, conv 3x3 32, pool, 128 units                    | 108,618 (28x28, 10)   |
 | `cnn-emnist` | conv 5x5 32, pool, conv 5x5 64, pool, both padded, 512 units       | 1,690,046 (28x28, 62) |
 | `cnn-cifar`  | conv 3x3 32, pool, conv 3x3 64, pool, conv 3x3 64, 64 units        | 122,570 (3x32x32, 10) |
+| `cnn-medical` | four times conv 3x3 (16, 32, 64, 64), padded, pools between them, 128 units | 134,854 (28x28, 6)  |
+| `cnn-wind`   | conv 5 16, conv 5 16, conv 1 along the hours                       | 1,889 (7x48, 48)      |
 | `resnet-18`  | four stages of two residual blocks, GroupNorm                      | 11,173,962 (3x32x32, 10) |
 | `char-lstm`  | embedding 8, two LSTM layers of 256; `char-lstm:64` has two of 64, `char-lstm:64x1` one | 819,920 (80) |
 """
@@ -71,7 +73,7 @@ def _initialise(module: nn.Module, key: Key) -> nn.Module:
     """
     with torch.no_grad():
         for name, layer in module.named_modules():
-            if isinstance(layer, nn.Linear | nn.Conv2d | nn.LSTM):
+            if isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d | nn.LSTM):
                 inputs = layer.hidden_size if isinstance(layer, nn.LSTM) else layer.weight[0].numel()
                 bound = 1.0 / math.sqrt(inputs)
                 for kind, parameter in layer.named_parameters():
@@ -109,6 +111,23 @@ def _cnn_cifar(shape: tuple[int, ...], outputs: int) -> nn.Module:
     return _cnn((*_pooled(channels, 32, 3), *_pooled(32, 64, 3), *last), shape, 64, outputs)
 
 
+def _cnn_medical(shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """UDP-FL's "four-layer CNN with additional fully connected layers"; of 64x64 pictures it has 2 MB, as their messages have."""
+    channels = _channels("cnn-medical", shape, least=8)
+    first, second, third = (_pooled(a, b, 3, padding=1) for a, b in ((channels, 16), (16, 32), (32, 64)))
+    return _cnn((*first, *second, *third, nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()), shape, 128, outputs)
+
+
+def _cnn_wind(shape: tuple[int, ...], outputs: int) -> nn.Module:
+    if len(shape) != 2 or outputs != shape[1]:
+        raise BadValue(
+            f"cnn-wind takes series [channels, hours] and gives one number for each hour; these records have the shape {shape}, "
+            f"and {outputs} outputs. Use mlp, or a model of your own."
+        )
+    first, second = nn.Conv1d(shape[0], 16, 5, padding=2), nn.Conv1d(16, 16, 5, padding=2)
+    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), nn.Conv1d(16, 1, 1), nn.Flatten())
+
+
 def _resnet_18(shape: tuple[int, ...], outputs: int) -> nn.Module:
     return resnet_18(_channels("resnet-18", shape, least=8), outputs)
 
@@ -138,6 +157,8 @@ _MODELS: dict[str, Callable[[tuple[int, ...], int], nn.Module]] = {
     "cnn-mnist": _cnn_mnist,
     "cnn-emnist": _cnn_emnist,
     "cnn-cifar": _cnn_cifar,
+    "cnn-medical": _cnn_medical,
+    "cnn-wind": _cnn_wind,
     "resnet-18": _resnet_18,
 }
 # Models of which there are several sizes: `name:size`.

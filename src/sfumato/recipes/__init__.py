@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from sfumato.errors import BadValue, nearest
 
 if TYPE_CHECKING:
+    from sfumato.data.population import PublicData
     from sfumato.round import Round
 
 
@@ -35,7 +36,7 @@ class Recipe:
     @property
     def options(self) -> dict[str, inspect.Parameter]:
         """Its keyword arguments, with their types resolved."""
-        hints = get_type_hints(self.function, localns={"Round": Any})
+        hints = get_type_hints(self.function, localns={"Round": Any, "PublicData": Any})
         found = inspect.signature(self.function).parameters.values()
         own = {p.name: p.replace(annotation=hints[p.name]) for p in found if p.kind is p.KEYWORD_ONLY}
         return {**RECIPES[self.extends].options, **own} if self.extends else own
@@ -62,6 +63,8 @@ _RECIPES = (
            "Private training of each record at the client, with personal models"),
     Recipe("perturb-model", "prifedsync", "Zheng et al. 2021",
            "Training without noise, then one clipped and noisy message per round: the other way to hide records"),
+    Recipe("udp-fl", "udp_fl", "Feng et al. 2024",
+           "Private training of each record at the client, under any law of noise"),
     Recipe("nbafl", "nbafl", "Wei et al. 2020",
            "Models in a ball, noised at the client by a formula that is not proven: the baseline of UDP-FL"),
     Recipe("fedavg", "fedavg", "McMahan et al. 2017",
@@ -77,11 +80,15 @@ def find(name: str) -> Recipe:
     return RECIPES[name]
 
 
-def build(name: str, population: int, options: dict[str, Any]) -> Round:
-    """The Round of a recipe, for a declared population."""
+def build(name: str, population: int, options: dict[str, Any], public: PublicData | None = None) -> Round:
+    """The Round of a recipe, for a declared population; `public` is what was set aside for a recipe that uses such data."""
     recipe = find(name)
     known = recipe.options
     for option in options:
         if option not in known:
             raise BadValue(f"the recipe {name!r} has no option {option!r}. {nearest(option, known)}")
-    return recipe.function(population, **options)
+    if public is None:
+        return recipe.function(population, **options)
+    if "public" not in inspect.signature(recipe.function).parameters:
+        raise BadValue(f"the recipe {name!r} has no use for {public.name!r}. Leave --public-records out.")
+    return recipe.function(population, public, **options)

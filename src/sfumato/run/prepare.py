@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from torch import nn
 
@@ -15,7 +15,7 @@ from sfumato import recipes
 from sfumato.budget.budgets import Budgets
 from sfumato.budget.plan import planned
 from sfumato.calibration import calibrate, with_noise
-from sfumato.data.load import NAMES, build_population
+from sfumato.data.load import NAMES, build_population, hold_out
 from sfumato.data.load import load as load_data
 from sfumato.data.population import Population, PublicData, Records, require_public
 from sfumato.errors import BadValue, DataError, SfumatoError, nearest
@@ -57,14 +57,14 @@ def prepare(request: Request, found: Mapping[str, Any] | None = None) -> Prepare
     """
     request.require_named("simulate(round, population, module, objective, ...).")
     check_delta(request.chosen_delta if not request.budgets else request.delta or 0.5)
-    population, test, outputs, counts = _data(request)
+    population, test, outputs, counts, public = _data(request)
     budgets = Budgets.of(request.budgets, population.size, population.ids) if request.budgets else None
     if budgets is not None and request.delta is None:
         request = replace(request, delta=budgets.delta)
     objective = _objective(request.data.task, outputs)
     shape = tuple(example(population, test).x.shape[1:])
     module = model_of(request.model, shape, outputs)
-    round = _round(request, found or {}, budgets, module)
+    round = _round(request, found or {}, budgets, public, Layout.of(module))
     return Prepared(request, population, test, module, objective, round, shape, outputs, counts, budgets)
 
 
@@ -86,10 +86,12 @@ def _naming(what: str) -> Iterator[None]:
         raise BadValue(f"{what} failed: {type(error).__name__}: {error}. Mend the function, and try again.") from error
 
 
-def _round(request: Request, found: Mapping[str, Any], budgets: Budgets | None, module: nn.Module) -> Round:
-    clients = request.data.clients
+def _round(
+    request: Request, found: Mapping[str, Any], budgets: Budgets | None, public: PublicData | None, layout: Layout
+) -> Round:
+    clients, name = request.data.clients, request.recipe
     options = _typed(request)
-    round = recipes.build(request.recipe, clients, options) if request.pieces is None else read_round(request.pieces)
+    round = recipes.build(name, clients, options, public) if request.pieces is None else read_round(request.pieces)
     round = secure(round) if request.secure else round
     _check_records(request.data, round)
     if request.unproven and not round.unproven:
@@ -99,18 +101,17 @@ def _round(request: Request, found: Mapping[str, Any], budgets: Budgets | None, 
             f"{request.recipe or 'this round'} hides nothing, so no epsilon can be asked of it. Leave --epsilon out (--set "
             "epsilon=none takes it out of a config), or use dp-fedavg."
         )
+    dimension = round.local.message_length(layout)
     if budgets is not None and request.pieces is None:
         if "round" in found:
             return read_round(found["round"])
-        dimension = round.local.message_length(Layout.of(module))
         return planned(round, budgets, request.rounds, clients, dimension, options.get("noise_multiplier"))
     if request.epsilon is None or request.pieces is not None or "noise_multiplier" in options:
         return round
     if (noise_multiplier := found.get("noise_multiplier")) is not None:
         return with_noise(round, noise_multiplier)
-    return calibrate(
-        round, epsilon=request.epsilon, delta=request.chosen_delta, rounds=request.rounds, population=clients
-    )
+    target = {"epsilon": request.epsilon, "delta": request.chosen_delta}
+    return calibrate(round, **target, rounds=request.rounds, population=clients, dimension=dimension)
 
 
 def _check_records(data: DataRequest, built: Round) -> None:
@@ -139,7 +140,11 @@ def _typed(request: Request) -> dict[str, Any]:
     return request.options
 
 
-def _data(request: Request) -> tuple[Population, PublicData | None, int, Mapping[str, int]]:
+_Data: TypeAlias = tuple[Population, PublicData | None, int, Mapping[str, int], PublicData | None]
+
+
+def _data(request: Request) -> _Data:
+    """Clients, public test data, the outputs of a model, what the folder held, and what was set aside as public."""
     data = request.data
     if not is_own_data(data.name):
         return _named_data(data)
@@ -158,7 +163,7 @@ def _data(request: Request) -> tuple[Population, PublicData | None, int, Mapping
         raise BadValue(
             f"data {data.name!r} does not say how many outputs a model needs. Give --outputs, e.g. the classes."
         )
-    return population.declared(data.clients), test, data.outputs, {}
+    return population.declared(data.clients), test, data.outputs, {}, None
 
 
 def is_own_data(name: str) -> bool:
@@ -166,14 +171,19 @@ def is_own_data(name: str) -> bool:
     return name not in NAMES and (is_import_path(name) or "/" in name or Path(name).is_dir())
 
 
-def _named_data(data: DataRequest) -> tuple[Population, PublicData | None, int, Mapping[str, int]]:
+def _named_data(data: DataRequest) -> _Data:
     dataset = load_data(data.name, data.folder or None)
+    if dataset.task == "regression" and data.task != "regression":
+        raise BadValue(f"task={data.task!r}: the targets of {data.name} are numbers. Give --task regression.")
     if data.task in ("classification", "next-character") and 0 < data.outputs < dataset.classes:
         raise BadValue(f"outputs={data.outputs}: {data.name} has {dataset.classes} classes. Leave --outputs out.")
     key = Key.from_seed(data.split_seed).child("split")
     share = data.records_per_client or None
+    if data.public_records is not None:
+        dataset = hold_out(dataset, data.public_records, Key.from_seed(data.split_seed), "public")
     population = build_population(dataset, data.clients, data.split, key, share, data.test_fraction)
-    return population, dataset.test, data.outputs or dataset.classes, dataset.counts
+    public = None if data.public_records is None else dataset.validation
+    return population, dataset.test, data.outputs or dataset.classes, dataset.counts, public
 
 
 def _imported_data(data: DataRequest) -> tuple[Population, PublicData | None]:

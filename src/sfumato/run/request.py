@@ -32,8 +32,8 @@ class DataRequest:
 
     name: str = _asked(
         "digits",
-        "digits, mnist, fashion-mnist, emnist-letters, cifar10, cifar100, svhn, svhn-extra, shakespeare, a folder of client "
-        "files, or module:function.",
+        "digits, mnist, fashion-mnist, emnist-letters, cifar10, cifar100, svhn, svhn-extra, medical-mnist, shakespeare, "
+        "gefcom2012-wind, a folder of client files, or module:function.",
         flag="data",
     )
     folder: str = _asked("", "Where the data sets lie; else SFUMATO_DATA, else the cache.", flag="data_dir")
@@ -43,10 +43,15 @@ class DataRequest:
     )
     split: str = _asked(
         "iid",
-        "iid, shards:N, dirichlet:ALPHA, dirichlet-classes:ALPHA, or natural (Shakespeare's roles).",
+        "iid, shards:N, dirichlet:ALPHA, dirichlet-classes:ALPHA, or natural (Shakespeare's roles, wind farms).",
         shares_out=True,
     )
     split_seed: int = _asked(0, "Public seed of the split.", shares_out=True)
+    public_records: int | None = _asked(
+        None,
+        "Records set aside as public before there are clients: no client's, and none of the test split.",
+        shares_out=True,
+    )
     test_fraction: float = _asked(0.0, "Part of each client's records kept to test its own model.", shares_out=True)
     task: str = _asked("classification", "classification, multi-label, next-character or regression.")
     outputs: int = _asked(0, "Outputs of the model, for your own data.")
@@ -61,7 +66,8 @@ class ModelRequest:
 
     name: str = _asked(
         "logistic",
-        "logistic, mlp, cnn-mnist, cnn-emnist, cnn-cifar, resnet-18, char-lstm, char-lstm:UNITS or module:function.",
+        "logistic, mlp, cnn-mnist, cnn-emnist, cnn-cifar, cnn-medical, cnn-wind, resnet-18, char-lstm, char-lstm:UNITS or "
+        "module:function.",
         flag="model",
     )
     seed: int = _asked(0, "Public seed of the initial weights.", flag="model_seed")
