@@ -13,14 +13,22 @@ from sfumato.pieces.clip_per_client import ClipPerClient
 from sfumato.round import Round
 
 
-def calibrate(round: Round, *, epsilon: float, delta: float, rounds: int, population: int, dimension: int = 1) -> Round:
+def calibrate(
+    round: Round, *, epsilon: float, delta: float, rounds: int, population: int, dimension: int | None = None
+) -> Round:
     """A Round whose proven epsilon after `rounds` rounds is at most the target, and within 0.1 percent of it.
 
-    Every candidate goes through the derivation, so the noise that is found is the noise that is proven.
+    Every candidate goes through the derivation, so the noise that is found is the noise that is proven. `dimension`, the
+    number of trained parameters, is needed where the cost of the noise depends on it.
     """
 
-    def event(noise: float) -> Event:
-        return with_noise(round, noise).derive(population=population, dimension=dimension).primary.after(rounds)
+    def event(noise: float, size: int = dimension or 1) -> Event:
+        return with_noise(round, noise).derive(population=population, dimension=size).primary.after(rounds)
+
+    if dimension is None and event(1.0, 1) != event(1.0, 10**6):
+        raise BadValue(
+            "calibrate: what this noise costs depends on the number of trained parameters. Give it, e.g. dimension=7850."
+        )
 
     return with_noise(round, calibrate_noise(event, epsilon, delta))
 

@@ -182,7 +182,6 @@ def exact_round(**changed: Any) -> Round:
         {"server": (Divide(5.0), AddNoise(RoundedGaussian(1.0)))},
         {"server": (LaplacianSmoothing(1.0), AddNoise(RoundedGaussian(1.0)))},
     ],
-    ids=str,
 )
 def test_exact_noise_is_refused_on_what_does_not_lie_on_a_grid(changed: dict[str, Any]) -> None:
     if isinstance(changed.get("client", (None,))[-1], Halves):
