@@ -41,7 +41,7 @@ from sfumato.pieces.law_names import LAWS, law_named, name_of
 from sfumato.pieces.mask import PreviousTopK
 from sfumato.pieces.staircase import best_share, levels, moments
 from sfumato.testing import check_noise, check_piece, check_records
-from tests.helpers import dp_round, linear, made_up_population
+from tests.helpers import dp_round, linear, made_up_population, staircase_below
 
 ORDERS = np.unique(np.concatenate([np.linspace(1.1, 4.0, 14), np.geomspace(4.5, 200.0, 16)]))
 LAWS_HERE = (Laplace(1.0), Laplace(0.5, order=2), Staircase(1.0), Staircase(3.0, nu=0.3))
@@ -117,15 +117,7 @@ def test_the_scalar_staircase_is_its_density() -> None:
     key = Key.from_seed(3)
     single = other.sample((4000,), math.sqrt(moments(1, other.loss, other.share)[1]), key).numpy()
     for drawn, loss, nu in ((draws(law, 1, 1500)[:, 0], law.loss, 0.3), (single, other.loss, other.share)):
-        fall = math.exp(-loss)
-        centre = (1 - fall) / (2 * (nu + fall * (1 - nu)))
-
-        def below(at: np.ndarray, fall: float = fall, nu: float = nu, centre: float = centre) -> np.ndarray:
-            size, step = np.abs(at), np.floor(np.abs(at))
-            whole = (1 - fall**step) / 2
-            inside = centre * fall**step * (np.minimum(size - step, nu) + fall * np.maximum(size - step - nu, 0.0))
-            return 0.5 + np.sign(at) * (whole + inside)
-
+        below = staircase_below(loss, nu)
         assert stats.kstest(drawn, below).pvalue > 1e-6
         for wrong in (2 / 3, 3 / 2):
             assert stats.kstest(drawn * wrong, below).pvalue < 1e-6
