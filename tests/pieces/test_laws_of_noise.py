@@ -236,6 +236,9 @@ def test_a_reach_of_so_many_steps_costs_so_many_losses() -> None:
     one = Claim(Unit.CLIENT, Relation.ADD_REMOVE, 9, 1).clipped(0.3, 1)
     assert law.event(law.stddev(one), one.row) == StaircaseEvent(0.5, best_share(1, 0.5))
     assert law.event(law.stddev(one), one.rows_apart) == PureEvent(1.0)
+    for unknown in (law, Laplace(1.0, order=2)):
+        with pytest.raises(UnsoundRound, match="number of coordinates"):
+            unknown.event(1.0, Reach(0.3, 0.3))
     scaled = one.scaled(1 / 7.0)
     assert law.event(law.stddev(scaled), scaled.row) == StaircaseEvent(0.5, best_share(1, 0.5))
 
