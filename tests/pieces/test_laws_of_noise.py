@@ -141,6 +141,7 @@ def test_from_a_thousand_coordinates_on_the_staircase_is_laplace() -> None:
     for loss in (0.1, 1.0, 8.0):
         for dimension in (1000, 100_000):
             assert moments(dimension, loss, 0.5)[1] / dimension == pytest.approx(2 / loss**2, rel=1e-8)
+    assert 0.0 < best_share(1, 3000.0) < 1e-6 and best_share(1, 1e-9) == pytest.approx(0.5)
     scalar = math.sqrt(moments(1, 8.0, best_share(1, 8.0))[1])
     assert round(scalar, 3) == 0.058 and round(math.sqrt(2) / 8, 3) == 0.177
 
@@ -254,9 +255,7 @@ def test_a_round_states_the_dimension_that_its_noise_is_drawn_in() -> None:
     masked = dp_round(client=(SharedMask(0.5), Clip(1.0)), server=(AddNoise(Laplace(2.0, order=2)),))
     assert event_of(masked, 40).to_json()["event"]["dimension"] == 20
     train(dp_round(client=(SharedMask(0.5), Clip(1.0, order=1)), server=(AddNoise(Staircase(1.0)),)))
-    previous = dp_round(
-        client=(SharedMask(0.5, PreviousTopK()), Clip(1.0, order=1)), server=(AddNoise(Staircase(1.0)),)
-    )
+    previous = dp_round(client=(SharedMask(0.5, PreviousTopK()), Clip(1.0)), server=(AddNoise(Laplace(1.0, order=2)),))
     with pytest.raises(UnsoundRound, match="coordinates"):
         train(previous)
 
