@@ -132,7 +132,12 @@ def test_what_is_priced_is_what_a_round_derives() -> None:
 
 def cheap(rng: random.Random) -> Words:
     words = some_words(rng)
-    return {**words, "rounds": rng.randint(1, 6), "noise": f"gaussian:{rng.uniform(1.5, 6):.2f}", "noise_at": "server"}
+    return {
+        **words,
+        "rounds": rng.randint(1, 6),
+        "noise": f"{rng.choice(['gaussian', *LAWS])}:{rng.uniform(1.5, 6):.2f}",
+        "noise_at": "server",
+    }
 
 
 def options(words: Words) -> list[str]:

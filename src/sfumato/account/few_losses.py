@@ -63,8 +63,9 @@ def few_losses(event: Event, backward: bool) -> FewLosses | None:
 def _atoms(pair: Pair) -> tuple[Array, Array, Array] | None:
     """The losses, and the log-chances of P and of Q, of a pair that is made of atoms."""
     match pair:
-        case Atoms(values=values, chances=chances) if min(chances) > 0.0:
-            losses, log_p = np.array(values), np.log(np.array(chances))
+        case Atoms(values=values, chances=chances):
+            some = np.array(chances) > 0.0
+            losses, log_p = np.array(values)[some], np.log(np.array(chances)[some])
             return losses, log_p, log_p - losses
         case Sampled(pair=inner, rate=rate) if (found := _atoms(inner)) is not None:
             losses, log_p, log_q = found

@@ -52,16 +52,24 @@ class AddNoise(ClientPiece, ServerPiece):
         stddev = self.law.stddev(context.claim)
         if not math.isfinite(stddev):
             raise UnsoundRound(f"{text(self)}: nothing bounds a row: its noise is infinite.", "put a Clip before it.")
-        if value.shape[-1] != context.claim.dimension and not isinstance(self.law, Gaussian):
-            raise UnsoundRound(
-                f"{text(self)}: what it costs was derived for {context.claim.dimension} coordinates, and {value.shape[-1]} came.",
-                "use Gaussian noise, or a SharedMask whose coordinates are drawn at random.",
-            )
+        self._check_dimension(value.shape[-1], stddev, context.claim)
         if not context.claim.aggregated:
             keys = [key.child("message") for key in context.keys]
             return _with_own_noise(value, self.law, stddev, context.claim, keys).to(value.dtype)
         noise = _drawn(self.law, stddev, len(value), context.claim, context.key).to(value.device)
         return noise.add_(value.double()).to(value.dtype)
+
+    def _check_dimension(self, came: int, stddev: float, claim: Claim) -> None:
+        """Refuse a value of another length than was derived, where the law then costs something else."""
+        if came == claim.dimension:
+            return
+        derived, here = (self.law.event(stddev, reach) for reach in (claim.row, replace(claim.row, dimension=came)))
+        if derived == here:
+            return
+        raise UnsoundRound(
+            f"{text(self)}: what it costs was derived for {claim.dimension} coordinates, and {came} came.",
+            "use Gaussian noise, or a SharedMask whose coordinates are drawn at random.",
+        )
 
     def noise_and_norm(self) -> tuple[float, None]:
         return self.law.noise_multiplier, None

@@ -65,7 +65,7 @@ class Staircase(Multiple):
         return reach.l1
 
     def event(self, stddev: float, reach: Reach) -> Event:
-        step = stddev / self._deviation(reach.dimension)
+        step = stddev / self._deviation(reach.coordinates(self))
         falls = math.ceil(reach.l1 / step)
         if reach.dimension == 1 and falls == 1:
             return StaircaseEvent(self.loss, self.share(1))
@@ -114,7 +114,7 @@ def moments(dimension: int, loss: float, share: float) -> tuple[float, float]:
     first, below = levels(dimension, loss, share)
     chances = np.diff(below, prepend=0.0) / below[-1]
     radius = first + np.arange(len(chances)) + share
-    mean, square = float(chances @ radius), float(chances @ radius**2)
+    mean, square = float((chances * radius).sum()), float((chances * radius**2).sum())
     return mean * dimension / (dimension + 1), square * 2.0 * dimension / (dimension + 1) / (dimension + 2)
 
 
@@ -125,9 +125,10 @@ def best_share(dimension: int, loss: float) -> float:
     >>> round(best_share(1, 1.0), 9)
     0.416737435
     """
-    if dimension == 1:  # ((b (1 + b) / 2)^(1/3) - b) / (1 - b) with b = e^-loss, without cancellation
+    if dimension == 1:  # ((b (1 + b) / 2)^(1/3) - b) / (1 - b) with b = e^-loss, without cancellation or overflow
         rise = (math.log1p(math.expm1(-loss) / 2) + 2 * loss) / 3
-        return min(max(math.exp(-loss) * math.expm1(rise) / -math.expm1(-loss), 1e-9), 0.5)
+        above = math.exp(-loss) * math.expm1(rise) if loss < 1.0 else math.exp(rise - loss) - math.exp(-loss)
+        return min(max(above / -math.expm1(-loss), 1e-9), 0.5)
     if _is_smooth(dimension, loss):
         return 0.5
     from scipy.optimize import minimize_scalar
