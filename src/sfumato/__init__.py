@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from sfumato.pieces.exact import RoundedGaussian as RoundedGaussian
     from sfumato.pieces.grid import Grid as Grid
     from sfumato.pieces.law import Gaussian as Gaussian
+    from sfumato.pieces.law import Laplace as Laplace
     from sfumato.pieces.mask import PreviousTopK as PreviousTopK
     from sfumato.pieces.mask import PublicTopK as PublicTopK
     from sfumato.pieces.mask import RandomMask as RandomMask
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
     from sfumato.pieces.sampler import Everyone as Everyone
     from sfumato.pieces.sampler import FixedSize as FixedSize
     from sfumato.pieces.sampler import Poisson as Poisson
+    from sfumato.pieces.staircase import Staircase as Staircase
     from sfumato.pieces.weight import WeightByExamples as WeightByExamples
     from sfumato.round import Round as Round
     from sfumato.round import Unproven as Unproven

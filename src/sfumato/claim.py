@@ -20,10 +20,11 @@ from sfumato.errors import UnsoundRound
 
 @dataclass(frozen=True)
 class Reach:
-    """How far one unit can move a value, in the L2 and in the L1 norm."""
+    """How far one unit can move a value, in the L2 and in the L1 norm, and how many coordinates the value has."""
 
     l2: float = math.inf
     l1: float = math.inf
+    dimension: int = 1
 
 
 Release: TypeAlias = Callable[[Reach], Event]  # what it costs to release a value once, if a unit can move it so far
@@ -111,12 +112,12 @@ class Claim:
     @property
     def row(self) -> Reach:
         """How far a row is from zero: a unit that comes, goes or falls silent."""
-        return Reach(self.l2, self.l1)
+        return Reach(self.l2, self.l1, self.dimension)
 
     @property
     def rows_apart(self) -> Reach:
         """How far two possible rows are from each other: a unit whose data are swapped, or that displaces another."""
-        return Reach(2.0 * self.l2, 2.0 * self.l1)
+        return Reach(2.0 * self.l2, 2.0 * self.l1, self.dimension)
 
     @property
     def moved(self) -> Reach:
@@ -179,6 +180,10 @@ class Claim:
         """The claim after a row's norms were bounded; each norm also bounds the other."""
         l2 = min(self.l2, l2, l1)
         return replace(self, l2=l2, l1=min(self.l1, l1, math.sqrt(self.dimension) * l2))
+
+    def clipped(self, norm: float, order: int) -> Claim:
+        """The claim after a row was scaled down to this norm: L1 (`order` 1) or L2 (`order` 2)."""
+        return self.bounded(l1=norm) if order == 1 else self.bounded(l2=norm)
 
     def assuming(self, *sentences: str) -> Claim:
         """The claim with further assumptions, which every guarantee prints."""

@@ -1,4 +1,4 @@
-"""Events from outside, each taught with one registration: priced alone and inside others, written, told and swapped."""
+"""Events of the library and from outside, each taught with one registration: priced alone and inside others, written, told."""
 
 from __future__ import annotations
 
@@ -16,80 +16,27 @@ from sfumato.account.event import (
     Event,
     FixedSizeSampled,
     GaussianEvent,
+    LaplaceBallEvent,
     LaplaceEvent,
     Mixture,
     NonPrivate,
     Nothing,
     PoissonSampled,
+    PureEvent,
     Relation,
     Repeated,
+    StaircaseEvent,
     from_json,
     register,
     why_not_private,
 )
 from sfumato.account.inside import costs_nothing
 from sfumato.account.noises import Array
-from sfumato.account.pairs import Atoms, Pair
-from sfumato.account.rdp import is_symmetric_noise, rdp_of
+from sfumato.account.pairs import Atoms
+from sfumato.account.rdp import rdp_of
 from sfumato.account.tail import one_step_delta
 from sfumato.errors import CannotAccount
 from sfumato.ledger.spent import Cost
-
-from .twins import rdp_laplace_l2
-
-
-@register
-@dataclass(frozen=True)
-class PureRelease(Event):
-    """Anything that is epsilon-private: dominated by randomised response."""
-
-    epsilon: float
-
-    def words(self) -> str:
-        return f"a release that is {self.epsilon:g}-private"
-
-
-@pair_of.register
-def _(event: PureRelease) -> Pair:
-    true = 1 / (1 + math.exp(-event.epsilon))
-    return Atoms((event.epsilon, -event.epsilon), (true, 1 - true), symmetric=True)
-
-
-@register
-@dataclass(frozen=True)
-class ScalarStaircase(Event):
-    """A loss of +loss, 0 or -loss."""
-
-    loss: float
-    share: float
-
-
-@pair_of.register
-def _(event: ScalarStaircase) -> Pair:
-    fall = math.exp(-event.loss)
-    density = (1 - fall) / (2 * (event.share + fall * (1 - event.share)))
-    up = 0.5 + density * min(event.share, 1 - event.share)
-    chances = (up, 1 - up * (1 + fall), up * fall)
-    return Atoms((event.loss, 0.0, -event.loss), chances, symmetric=True)
-
-
-@register
-@dataclass(frozen=True)
-class LaplaceOfNorm(Event):
-    """Laplace noise under an L2 bound: known to Renyi only."""
-
-    ratio: float
-    dimension: int
-
-
-@rdp_of.register
-def _(event: LaplaceOfNorm, orders: Array) -> Array:
-    return rdp_laplace_l2(event.ratio, event.dimension, orders)
-
-
-@is_symmetric_noise.register
-def _(event: LaplaceOfNorm) -> bool:
-    return True
 
 
 @register
@@ -123,7 +70,7 @@ def _(event: Shuffled, orders: Array) -> Array:
     return rdp_of(event.message, orders) / event.clients
 
 
-EVENTS = (PureRelease(0.5), ScalarStaircase(1.0, 0.3), LaplaceOfNorm(2.0, 10), Correlated(0.5))
+EVENTS = (PureEvent(0.5), StaircaseEvent(1.0, 0.3), LaplaceBallEvent(2.0, 10), Correlated(0.5))
 WITH_PAIR = EVENTS[:2]
 
 
@@ -150,7 +97,7 @@ def test_one_registration_prices_it_alone_and_inside_others(event: Event) -> Non
     )
 
 
-@pytest.mark.parametrize("event", [*EVENTS, Shuffled(PureRelease(0.1), 50)], ids=repr)
+@pytest.mark.parametrize("event", [*EVENTS, Shuffled(PureEvent(0.1), 50)], ids=repr)
 def test_it_is_written_told_and_part_of_a_ledger(event: Event) -> None:
     for outer in wrapped(event):
         assert from_json(outer.to_json()) == outer
@@ -160,11 +107,11 @@ def test_it_is_written_told_and_part_of_a_ledger(event: Event) -> None:
 
 
 def test_what_it_is_made_of_is_read_from_its_fields() -> None:
-    assert Shuffled(PureRelease(0.5), 9).parts() == (PureRelease(0.5),)
-    assert costs_nothing(Shuffled(Nothing(), 9)) and not costs_nothing(PureRelease(0.5))
+    assert Shuffled(PureEvent(0.5), 9).parts() == (PureEvent(0.5),)
+    assert costs_nothing(Shuffled(Nothing(), 9)) and not costs_nothing(PureEvent(0.5))
     assert accountant().epsilon(Shuffled(NonPrivate("no noise"), 9), 1e-5) == math.inf
     assert why_not_private(Repeated(Shuffled(NonPrivate("no noise"), 9), 2)) == "no noise"
-    mixed = Composed((Shuffled(PureRelease(0.5), 9), PoissonSampled(0.1, GaussianEvent(1.0))))
+    mixed = Composed((Shuffled(PureEvent(0.5), 9), PoissonSampled(0.1, GaussianEvent(1.0))))
     with pytest.raises(CannotAccount, match="cannot be summed"):
         accountant().epsilon(mixed, 1e-5)
 
@@ -213,7 +160,7 @@ def test_many_samples_of_a_pure_release_are_a_binomial_sum() -> None:
         heads = np.arange(times + 1)
         total = heads * losses[0] + (times - heads) * losses[1]
         chance = np.array([math.comb(times, int(k)) for k in heads]) * first[0] ** heads * first[1] ** (times - heads)
-        found = accountant("pld").epsilon(Repeated(PoissonSampled(rate, PureRelease(epsilon)), times), 1e-4)
+        found = accountant("pld").epsilon(Repeated(PoissonSampled(rate, PureEvent(epsilon)), times), 1e-4)
         assert float((chance * np.maximum(1 - np.exp(found - total), 0)).sum()) <= 1e-4
 
 
@@ -227,8 +174,8 @@ def test_renyi_of_samples_of_anything() -> None:
     assert general[0] == pytest.approx(exact, rel=1e-12)
     assert np.all(general[1] >= exact)
     for ratio in (1.0, 5.0):
-        one, same = PoissonSampled(0.1, LaplaceOfNorm(ratio, 1)), PoissonSampled(0.1, LaplaceEvent(ratio))
-        for outer in (Repeated(one, 100), Repeated(FixedSizeSampled(0.1, LaplaceOfNorm(ratio, 1)), 100)):
+        one, same = PoissonSampled(0.1, LaplaceBallEvent(ratio, 1)), PoissonSampled(0.1, LaplaceEvent(ratio))
+        for outer in (Repeated(one, 100), Repeated(FixedSizeSampled(0.1, LaplaceBallEvent(ratio, 1)), 100)):
             plain = (
                 Repeated(same, 100) if outer.event is one else Repeated(FixedSizeSampled(0.1, LaplaceEvent(ratio)), 100)
             )
@@ -237,7 +184,7 @@ def test_renyi_of_samples_of_anything() -> None:
 
 def test_a_sample_of_a_composition_or_of_a_skewed_pair_is_refused() -> None:
     with pytest.raises(CannotAccount, match="Repeated"):
-        accountant().epsilon(PoissonSampled(0.1, Repeated(PureRelease(0.5), 3)), 1e-5)
+        accountant().epsilon(PoissonSampled(0.1, Repeated(PureEvent(0.5), 3)), 1e-5)
 
     @dataclass(frozen=True)
     class Skewed(Event):

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 from scipy.special import ndtr
 
-from sfumato.account.divergences import rdp_laplace
 from sfumato.account.gdp import bisect, gdp_tradeoff
-from sfumato.account.noises import Array
-
-
-def rdp_laplace_l2(ratio: float, dimension: int, orders: Array) -> Array:
-    """Laplace noise of scale `ratio` times an L2 sensitivity: the equal split, dimension * g(1 / (ratio sqrt(dimension)))."""
-    return dimension * rdp_laplace(ratio * math.sqrt(dimension), orders)
 
 
 def sampled_tradeoff(rate: float, mu: float, false_positive_rate: float) -> float:

@@ -98,7 +98,7 @@ def _dp_sgd(random: Random) -> Callable[[], DpSgd]:
             Everyone(relation),
         )
     )
-    facts = (random.choice((1, 1, 2, 3)), batch, records, random.choice((0.5, 1.0)), random.choice(_NOISE))
+    facts = (random.choice((1, 1, 2, 3)), batch, records, random.choice((0.5, 1.0)), Gaussian(random.choice(_NOISE)))
     return lambda: DpSgd(*facts)
 
 

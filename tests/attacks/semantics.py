@@ -266,7 +266,7 @@ def _client_noise(round: Round, stddev: float | None) -> tuple[tuple[Any, ...], 
     if isinstance(round.local, DpSgd):
         if round.client:
             raise Unmodelled("pieces after DpSgd")
-        return (), round.local.noise_multiplier * round.local.clip * math.sqrt(round.local.steps)
+        return (), round.local.law.noise_multiplier * round.local.clip * math.sqrt(round.local.steps)
     for nth, piece in enumerate(round.client):
         if isinstance(piece, AddNoise | NoiseShare):
             _check_gaussian(piece)

@@ -180,7 +180,7 @@ def test_adaptive_rows_come_back_in_their_own_units() -> None:
 @pytest.mark.parametrize("batch", [Poisson(0.4), FixedSize(1), Everyone()], ids=lambda batch: type(batch).__name__)
 def test_private_steps_are_sums_of_clipped_gradients_and_noise(batch: Any) -> None:
     """One record with a huge gradient among three without any; two steps; learning rate and divisor are public."""
-    local = DpSgd(2, batch, 4, clip=0.5, noise_multiplier=0.6)
+    local = DpSgd(2, batch, 4, clip=0.5, law=Gaussian(0.6))
     round = Round(sample=Everyone(), local=local, aggregate=Mean(over=1.0), unit=Unit.RECORD)
     x, y = torch.zeros(4, 3), torch.zeros(4, 1)
     x[0, 0], y[0] = 1e3, 1e6

@@ -17,6 +17,7 @@ from sfumato.account.divergences import (
     rdp_fixed_size_gaussian,
     rdp_gaussian,
     rdp_laplace,
+    rdp_laplace_ball,
     rdp_poisson_gaussian,
     rdp_poisson_laplace,
 )
@@ -34,7 +35,7 @@ from sfumato.account.event import (
 from sfumato.account.gdp import clt_mu_poisson, gdp_delta, gdp_epsilon, gdp_tradeoff
 from sfumato.account.papers import dp_fed_ls as papers
 from sfumato.account.papers.prifedsync import Published
-from tests.account.twins import rdp_laplace_l2, sampled_tradeoff
+from tests.account.twins import sampled_tradeoff
 
 VALUES = json.loads(Path(__file__).with_name("reference_values.json").read_text())["values"]
 Inputs = dict[str, Any]
@@ -73,7 +74,7 @@ def attained(i: Inputs) -> float:
 COMPUTE: dict[str, Callable[[str, Inputs], Any]] = {
     "rdp.gaussian": lambda _, i: at_order(rdp_gaussian, i["sigma"], order=i["alpha"]),
     "rdp.laplace.b": lambda _, i: at_order(rdp_laplace, i["b"], order=i["alpha"]),
-    "rdp.laplace.l2clip": lambda _, i: at_order(rdp_laplace_l2, 1 / i["C_over_b"], i["d"], order=i["alpha"]),
+    "rdp.laplace.l2clip": lambda _, i: at_order(rdp_laplace_ball, 1 / i["C_over_b"], i["d"], order=i["alpha"]),
     "rdp.poisson_gaussian": lambda _, i: at_order(rdp_poisson_gaussian, i["q"], i["sigma"], order=i["alpha"]),
     "rdp.poisson_laplace": lambda _, i: at_order(rdp_poisson_laplace, i["q"], i["b"], order=i["alpha"]),
     "rdp.wor_": lambda _, i: at_order(

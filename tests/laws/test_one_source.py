@@ -17,7 +17,7 @@ from sfumato.commands.answers import read_setting
 from sfumato.commands.app import app
 from sfumato.errors import SfumatoError
 from sfumato.guarantee import guarantee, rounded_up
-from sfumato.pieces.law import Laplace
+from sfumato.pieces.law_names import LAWS, law_named
 from sfumato.planning.setting import Setting
 
 DELTA = 1e-5
@@ -30,12 +30,13 @@ def some_words(rng: random.Random) -> Words:
     size = rng.randint(1, clients)
     fixed, rate = f"fixed:{size}/{clients}", f"poisson:{rng.choice([1, 0.5, round(rng.uniform(0.01, 0.99), 3)])}"
     words: Words = {
-        "noise": f"{rng.choice(['gaussian', 'gaussian', 'laplace'])}:{rng.choice([0.5, 1, 2, round(rng.uniform(0.3, 9), 2)])}",
+        "noise": f"{rng.choice(['gaussian', 'gaussian', *LAWS])}:{rng.choice([0.5, 1, 2, round(rng.uniform(0.3, 9), 2)])}",
         "sample": rng.choice([rate, fixed, "everyone"]),
         "rounds": rng.randint(1, 40),
         "relation": rng.choice([None, "add-remove", "replace", "zero-out"]),
         "noise_at": rng.choice(["server", "client"]),
         "curious": rng.choice([0, 1, 1, 2]),
+        "dimension": rng.choice([1, 1, 7, 2000]),
     }
     if not words["sample"].startswith("fixed"):
         words["curious"] = 1
@@ -63,18 +64,20 @@ def sampler(words: str, relation: str | None, curious: int) -> tuple[Any, int]:
 def round_of(words: Words, clip: float) -> tuple[Round, int]:
     """The Round that these options speak of, and its population."""
     law_name, _, size = words["noise"].partition(":")
-    law = (Gaussian if law_name == "gaussian" else Laplace)(float(size))
+    law, order = law_named(law_name, float(size))
     if words.get("batch"):
         cohort, population = sampler(words["sample"], None, words["curious"])
         batch, records = sampler(words["batch"], words["relation"], 0)
-        local = DpSgd(words["steps"], batch, records, clip, float(size))
+        local = DpSgd(words["steps"], batch, records, clip, law, order=order)
         return Round(sample=cohort, local=local, aggregate=RealisedMean(), unit=Unit.RECORD), population
     relation = words["relation"] or ("replace" if words["noise_at"] == "client" else None)
     cohort, population = sampler(words["sample"], relation, words["curious"])
     noise, trained = (AddNoise(law),), Sgd(lr=0.1, epochs=1)
     if words["noise_at"] == "client":
-        return Round(sample=cohort, local=trained, client=(Clip(clip), *noise), aggregate=Mean(7.0)), population
-    return Round(sample=cohort, local=trained, client=(Clip(clip),), aggregate=Mean(7.0), server=noise), population
+        return Round(sample=cohort, local=trained, client=(Clip(clip, order), *noise), aggregate=Mean(7.0)), population
+    return Round(
+        sample=cohort, local=trained, client=(Clip(clip, order),), aggregate=Mean(7.0), server=noise
+    ), population
 
 
 def same(one: Any, other: Any) -> bool:
@@ -102,7 +105,7 @@ def both(words: Words, clip: float) -> tuple[Setting | None, Any]:
         setting = None
     try:
         round, population = round_of(words, clip)
-        proof = round.derive(population=population, dimension=1).primary
+        proof = round.derive(population=population, dimension=words["dimension"]).primary
     except SfumatoError:
         proof = None
     return setting, proof
@@ -112,8 +115,8 @@ def test_what_is_priced_is_what_a_round_derives() -> None:
     rng, agreed = random.Random(12), 0
     for _ in range(2000):
         words = some_words(rng)
-        if words.get("batch") and (words["noise_at"] == "client" or words["noise"].startswith("laplace")):
-            words |= {"noise_at": "server", "noise": f"gaussian:{words['noise'].partition(':')[2]}"}
+        if words.get("batch"):
+            words |= {"noise_at": "server"}
         setting, proof = both(words, rng.choice([0.1, 1.0, 3.0]))
         assert (setting is None) == (proof is None), f"one of them refuses: {words}"
         if setting is None:

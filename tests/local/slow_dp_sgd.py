@@ -57,7 +57,7 @@ class SlowDpSgd(DpSgd):
         return sum((self.clip_one(one) for one in gradients), torch.zeros(dimension, dtype=torch.float64))
 
     def noise(self, key: Key, dimension: int, drawn: int) -> Tensor:
-        return key.normal(dimension) * (self.noise_multiplier * self.clip)
+        return key.normal(dimension) * (self.law.noise_multiplier * self.clip)
 
     def over(self, drawn: int) -> float:
         return self.divisor

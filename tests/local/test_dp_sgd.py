@@ -95,7 +95,7 @@ def slow(local: DpSgd) -> SlowDpSgd:
 @pytest.mark.parametrize(
     "local",
     [
-        dp_sgd(clip=0.1, noise_multiplier=0.01, optimizer=GradientDescent(0.5)),
+        dp_sgd(clip=0.1, law=Gaussian(0.01), optimizer=GradientDescent(0.5)),
         dp_sgd(batch=Poisson(0.3), optimizer=Momentum(0.1), weight_decay=0.05, lr_decay=0.7),
         dp_sgd(batch=Everyone(), optimizer=Adam(0.01), proximal=2.0, clip=30.0, micro_batch=3),
     ],
@@ -110,7 +110,7 @@ def test_it_is_its_slow_twin(local: DpSgd, round: int) -> None:
 
 
 def test_a_record_whose_gradient_is_not_finite_adds_nothing() -> None:
-    records, local = images(10), dp_sgd(batch=Everyone(), steps=1, noise_multiplier=1e-6)
+    records, local = images(10), dp_sgd(batch=Everyone(), steps=1, law=Gaussian(1e-6))
     records.x[3, 0, 2, 2] = math.nan
     records.x[7, 0, 0, 0] = math.inf
     task = task_of(network(), records)
@@ -126,7 +126,7 @@ def test_a_record_whose_gradient_is_not_finite_adds_nothing() -> None:
     [
         dp_sgd(batch=FixedSize(4), records=12, clip=0.7),
         dp_sgd(batch=FixedSize(4, Relation.ADD_REMOVE), records=12, clip=0.7),
-        dp_sgd(batch=Poisson(0.3), records=12, noise_multiplier=0.6),
+        dp_sgd(batch=Poisson(0.3), records=12, law=Gaussian(0.6)),
         dp_sgd(batch=Poisson(0.3, Relation.REPLACE), records=8),
         dp_sgd(batch=Everyone(), records=5, clip=3.0),
     ],
@@ -137,7 +137,7 @@ def test_it_holds_the_laws_for_records(local: DpSgd) -> None:
 
 
 def test_the_divisor_is_declared_and_not_counted() -> None:
-    local = dp_sgd(batch=Poisson(0.25), records=40, steps=1, noise_multiplier=1e-6, clip=1e-2)
+    local = dp_sgd(batch=Poisson(0.25), records=40, steps=1, law=Gaussian(1e-6), clip=1e-2)
     assert local.divisor == 10.0
     module = linear()
     few, many = (made_up_population([count]).client(0).train for count in (5, 400))
@@ -155,7 +155,7 @@ def test_the_divisor_is_declared_and_not_counted() -> None:
 
 @pytest.mark.parametrize("records", [0, 3])
 def test_an_empty_poisson_batch_still_gets_its_noise(records: int) -> None:
-    local = dp_sgd(batch=Poisson(1e-6), records=100_000, steps=2, noise_multiplier=5.0)
+    local = dp_sgd(batch=Poisson(1e-6), records=100_000, steps=2, law=Gaussian(5.0))
     task = task_of(network(), images(records))
     row = local.train(task) + task.params - task.starts[0]
     assert float(row.std()) == pytest.approx(math.sqrt(2) * 5.0 / 0.1, rel=0.2)
@@ -215,8 +215,8 @@ def test_shuffled_epochs_are_refused() -> None:
 @pytest.mark.parametrize(
     "changed",
     [
-        {"steps": 0}, {"records": 0}, {"clip": 0.0}, {"clip": math.inf}, {"noise_multiplier": 0.0}, {"batch": FixedSize(11)},
-        {"noise_multiplier": math.nan}, {"lr_decay": 0.0}, {"lr_decay": 1.1}, {"weight_decay": -1.0}, {"proximal": -0.1},
+        {"steps": 0}, {"records": 0}, {"clip": 0.0}, {"clip": math.inf}, {"order": 3}, {"batch": FixedSize(11)},
+        {"lr_decay": 0.0}, {"lr_decay": 1.1}, {"weight_decay": -1.0}, {"proximal": -0.1},
     ],
     ids=str,
 )  # fmt: skip
@@ -243,7 +243,7 @@ def test_values_that_cannot_be_meant_are_refused(changed: dict[str, Any]) -> Non
     ids=["fixed", "fixed-add-remove", "poisson", "poisson-replace", "everyone"],
 )
 def test_each_step_costs_what_its_batch_says(batch: Any, step: Any, relation: Relation) -> None:
-    proof = record_round(local=dp_sgd(batch=batch, noise_multiplier=1.5)).derive(population=9, dimension=5)
+    proof = record_round(local=dp_sgd(batch=batch, law=Gaussian(1.5))).derive(population=9, dimension=5)
     assert proof.primary.world == Mixture(0.5, Repeated(step, 3)) == proof.primary.server
     assert proof.primary.relation is relation
     assert "the server samples honestly" in proof.primary.assumptions
@@ -263,7 +263,7 @@ GOLDEN = {
 @pytest.mark.parametrize("name", GOLDEN)
 def test_the_verified_numbers_come_out_of_the_derivation(name: str) -> None:
     sample, sigma, rounds, expected = GOLDEN[name]
-    local = DpSgd(steps=38, batch=FixedSize(16), records=600, noise_multiplier=2 * sigma)
+    local = DpSgd(steps=38, batch=FixedSize(16), records=600, law=Gaussian(2 * sigma))
     proof = record_round(sample=sample, local=local).derive(population=100, dimension=10).primary
     for event in (proof.world, proof.server):
         assert event is not None
@@ -272,7 +272,7 @@ def test_the_verified_numbers_come_out_of_the_derivation(name: str) -> None:
 
 
 def test_poisson_batches_under_add_remove_cost_less() -> None:
-    local = DpSgd(steps=38, batch=Poisson(16 / 600), records=600, noise_multiplier=2.0)
+    local = DpSgd(steps=38, batch=Poisson(16 / 600), records=600, law=Gaussian(2.0))
     proof = record_round(sample=Everyone(), local=local).derive(population=100, dimension=10).primary
     assert accountant("auto").epsilon(Repeated(proof.world, 93), 1e-5) == pytest.approx(3.66, abs=0.01)
 
@@ -280,7 +280,7 @@ def test_poisson_batches_under_add_remove_cost_less() -> None:
 def test_both_units_where_both_are_defined() -> None:
     round = Round(
         sample=Poisson(0.1),
-        local=dp_sgd(noise_multiplier=2.0),
+        local=dp_sgd(law=Gaussian(2.0)),
         client=(Clip(0.5),),
         aggregate=Mean(over=3.0),
         server=(AddNoise(Gaussian(1.5)),),

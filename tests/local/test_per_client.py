@@ -12,6 +12,7 @@ from sfumato import (
     DpSgd,
     Everyone,
     FixedSize,
+    Gaussian,
     HelperBlend,
     Key,
     Ledger,
@@ -50,7 +51,7 @@ from sfumato.local.task import Task
 from sfumato.update import Layout
 from tests.helpers import linear, made_up_population
 
-STRICT, USUAL, LAX = (DpSgd(2, FixedSize(3), 8, noise_multiplier=noise) for noise in (6.0, 3.0, 1.5))
+STRICT, USUAL, LAX = (DpSgd(2, FixedSize(3), 8, law=Gaussian(noise)) for noise in (6.0, 3.0, 1.5))
 MIXED = PerClient(USUAL, {0: STRICT, 4: LAX, 5: LAX})
 
 
@@ -149,7 +150,7 @@ def test_the_noise_is_found_in_proportion() -> None:
     found = calibrate(round_of(MIXED), epsilon=2.0, delta=1e-5, rounds=10, population=6)
     spent = epsilon(Repeated(found.derive(population=6, dimension=5).primary.world, 10))
     assert 1.998 < spent <= 2.0
-    default, strict, lax = (piece.noise_multiplier for piece in found.local.pieces)
+    default, strict, lax = (piece.law.noise_multiplier for piece in found.local.pieces)
     assert (strict / default, lax / default) == (pytest.approx(2.0), pytest.approx(0.5))
 
 

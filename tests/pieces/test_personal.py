@@ -36,7 +36,7 @@ from sfumato.objective import evaluate
 from sfumato.run.personal_scores import PersonalScores, Scores
 from tests.helpers import linear, made_up_population
 
-LOCAL = DpSgd(2, FixedSize(3), 8, noise_multiplier=0.5, optimizer=GradientDescent(0.3), proximal=0.1)
+LOCAL = DpSgd(2, FixedSize(3), 8, law=Gaussian(0.5), optimizer=GradientDescent(0.3), proximal=0.1)
 BLEND = HelperBlend(0.3, own=((2, 0.9),))
 
 

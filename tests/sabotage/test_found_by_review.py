@@ -291,7 +291,7 @@ def test_zero_out_batches_are_refused_before_training() -> None:
 
 
 def test_both_units_are_proven_where_both_are_defined() -> None:
-    local = DpSgd(steps=2, batch=FixedSize(2), records=4, noise_multiplier=2.0)
+    local = DpSgd(steps=2, batch=FixedSize(2), records=4, law=Gaussian(2.0))
     round = dp_round(sample=Everyone(), local=local)
     proof = round.derive(population=10, dimension=5)
     assert set(proof.units) == set(Unit)

@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from sfumato import FixedSize, Key, Poisson
+from sfumato import FixedSize, Gaussian, Key, Poisson
 from sfumato.account.event import FixedSizeSampled, GaussianEvent, Repeated
 from sfumato.claim import Claim
 from sfumato.testing import check_records
 from tests.local.slow_dp_sgd import SlowDpSgd
 
-FIXED: dict[str, Any] = {"steps": 2, "batch": FixedSize(3), "records": 9, "noise_multiplier": 1.0}
-POISSON: dict[str, Any] = {"steps": 2, "batch": Poisson(0.3), "records": 9, "noise_multiplier": 1.0}
+FIXED: dict[str, Any] = {"steps": 2, "batch": FixedSize(3), "records": 9, "law": Gaussian(1.0)}
+POISSON: dict[str, Any] = {"steps": 2, "batch": Poisson(0.3), "records": 9, "law": Gaussian(1.0)}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -99,13 +99,13 @@ class FixedCalledPoisson(SlowDpSgd):
 
 class UnderstatesItsRate(SlowDpSgd):
     def carry(self, claim: Claim) -> Claim:
-        step = FixedSizeSampled(0.2, GaussianEvent(self.noise_multiplier / 2))
+        step = FixedSizeSampled(0.2, GaussianEvent(self.law.noise_multiplier / 2))
         return replace(super().carry(claim), world=Repeated(step, self.steps))
 
 
 class ForgetsThatASwapMovesTwice(SlowDpSgd):
     def carry(self, claim: Claim) -> Claim:
-        step = FixedSizeSampled(3 / 9, GaussianEvent(self.noise_multiplier))
+        step = FixedSizeSampled(3 / 9, GaussianEvent(self.law.noise_multiplier))
         return replace(super().carry(claim), world=Repeated(step, self.steps))
 
 

@@ -36,7 +36,28 @@ def rdp_laplace(ratio: Real, orders: Array) -> Array:
     """
     a, t = np.asarray(orders, float), 1 / ratio
     up, down = np.log(a / (2 * a - 1)) + (a - 1) * t, np.log((a - 1) / (2 * a - 1)) - a * t
-    return np.asarray(np.logaddexp(up, down) / (a - 1))
+    small = (a * _beyond_linear((a - 1) * t) + (a - 1) * _beyond_linear(-a * t)) / (2 * a - 1)
+    return np.asarray(np.where(a * t < 1, np.log1p(small), np.logaddexp(up, down)) / (a - 1))
+
+
+def _beyond_linear(value: Array) -> Array:
+    """e^value - 1 - value to full precision, up to 1 in size."""
+    value, total = np.clip(value, -1.0, 1.0), np.ones_like(value)
+    for power in range(20, 2, -1):
+        total = 1 + value / power * total
+    return np.asarray(value**2 / 2 * total)
+
+
+def rdp_laplace_ball(ratio: Real, dimension: int, orders: Array) -> Array:
+    """Laplace on every coordinate under an L2 sensitivity: dimension * g(1 / (ratio sqrt(dimension))), g as in `rdp_laplace`.
+
+    Divergences of independent coordinates add up, and g(sqrt(u)) is concave in u, so the worst direction of the L2 ball
+    shares the distance out equally. It rises with the dimension, to the order / (2 ratio^2) of a Gaussian.
+
+    >>> rdp_laplace_ball(1.0, 100, np.array([8.0])).round(6).tolist()
+    [3.567677]
+    """
+    return np.asarray(dimension * rdp_laplace(ratio * math.sqrt(dimension), orders))
 
 
 def rdp_poisson_gaussian(rate: Real, ratio: Real, orders: Array) -> Array:
@@ -128,7 +149,10 @@ def rdp_poisson(rate: Real, inner: Callable[[Array], Array], orders: Array, symm
         grown = np.where(count < 2, 0.0, (count - 1) * inner(np.maximum(count, 2.0)))
         return grown if symmetric else grown + np.where(count < 3, 0.0, math.log(3))
 
-    return _chord(orders, np.array([_binomial_sum(int(order), rate, terms) for order in _whole(orders)]))
+    whole = _whole(orders)
+    count = np.arange(whole[-1] + 1)
+    drawn = (whole[:, None] - count) * math.log1p(-rate) + count * math.log(rate) + terms(count)
+    return _chord(orders, log_sum(_log_binomial(whole[:, None], count) + drawn))
 
 
 def rdp_fixed_size(rate: Real, inner: Callable[[Array], Array], orders: Array) -> Array:

@@ -22,8 +22,10 @@ from sfumato.account.event import (
     GaussianEvent,
     LaplaceEvent,
     PoissonSampled,
+    PureEvent,
     Relation,
     Repeated,
+    StaircaseEvent,
 )
 from sfumato.account.noises import ROUNDING, GaussianNoise, LaplaceNoise
 from sfumato.account.pairs import Atoms, EitherWay, Mixed, Pair, Plain, PoissonReplaced, Sampled
@@ -104,13 +106,37 @@ def _(event: LaplaceEvent) -> Pair:
 
 
 @pair_of.register
+def _(event: PureEvent) -> Pair:
+    """Randomised response (Kairouz, Oh, Viswanath 2015)."""
+    true = 1 / (1 + math.exp(-event.epsilon))
+    return Atoms((event.epsilon, -event.epsilon), (true, math.exp(-event.epsilon) * true), symmetric=True)
+
+
+@pair_of.register
+def _(event: StaircaseEvent) -> Pair:
+    """The loss is epsilon, 0 or -epsilon; its chances grow with the shift, so the whole step dominates every part of it."""
+    fall = math.exp(-event.epsilon)
+    density = -math.expm1(-event.epsilon) / (2 * (event.nu + fall * (1 - event.nu)))
+    up = 0.5 + density * min(event.nu, 1 - event.nu)
+    still = density * (abs(2 * event.nu - 1) * (fall if event.nu < 0.5 else 1.0))
+    return Atoms((event.epsilon, 0.0, -event.epsilon), (up, still, up * fall), symmetric=True)
+
+
+def is_proven(event: PoissonSampled | FixedSizeSampled) -> bool:
+    """Whether a sample of a single release has a proof: of a Gaussian always; of others in their own relation, or unsampled."""
+    own = Relation.ADD_REMOVE if isinstance(event, PoissonSampled) else Relation.REPLACE
+    known = event.relation is own or event.rate == 1.0
+    return known or (event.relation is not Relation.ZERO_OUT and merged_gaussian(event.event) is not None)
+
+
+@pair_of.register
 def _(event: PoissonSampled) -> Pair:
-    if event.relation is Relation.ADD_REMOVE:
-        return _sampled(event.event, event.rate)
+    if not is_proven(event):
+        raise _no_proof(event)
     noise = _gaussian(event.event)
-    if event.relation is Relation.REPLACE and noise is not None:
-        return PoissonReplaced(noise, event.rate) if event.rate < 1 else Plain(noise)
-    raise _no_proof(event)
+    if event.relation is Relation.REPLACE and noise is not None and event.rate < 1:
+        return PoissonReplaced(noise, event.rate)
+    return _sampled(event.event, event.rate)
 
 
 @pair_of.register
@@ -121,7 +147,7 @@ def _(event: FixedSizeSampled) -> Pair:
             return pair
         if pair_of(event.event).symmetric:
             return EitherWay(pair)
-    if event.relation is Relation.ADD_REMOVE and merged_gaussian(event.event) is not None:
+    elif is_proven(event):
         return _sampled(event.event, event.rate)
     raise _no_proof(event)
 

@@ -184,6 +184,54 @@ class LaplaceEvent(Event):
 
 @register
 @dataclass(frozen=True)
+class LaplaceBallEvent(Event):
+    """Laplace noise on each of `dimension` coordinates under an L2 sensitivity; `ratio` is its scale over that."""
+
+    ratio: Real
+    dimension: int
+
+    def __post_init__(self) -> None:
+        _check_positive("LaplaceBallEvent ratio", self.ratio)
+        if self.dimension < 1:
+            raise BadValue(f"LaplaceBallEvent dimension={self.dimension}: at least 1 is needed.")
+
+    def words(self) -> str:
+        return f"Laplace noise of scale {self.ratio:.6g} times the L2 sensitivity on {self.dimension:,} coordinates"
+
+
+@register
+@dataclass(frozen=True)
+class PureEvent(Event):
+    """Anything that is epsilon-private by itself, with no delta: randomised response dominates it."""
+
+    epsilon: Real
+
+    def __post_init__(self) -> None:
+        _check_positive("PureEvent epsilon", self.epsilon)
+
+    def words(self) -> str:
+        return f"a release of pure epsilon {self.epsilon:.6g}"
+
+
+@register
+@dataclass(frozen=True)
+class StaircaseEvent(Event):
+    """Scalar staircase noise whose step is the sensitivity: the density falls by e^-epsilon at `nu` of every step."""
+
+    epsilon: Real
+    nu: Real
+
+    def __post_init__(self) -> None:
+        _check_positive("StaircaseEvent epsilon", self.epsilon)
+        if not 0.0 <= self.nu <= 1.0:
+            raise BadValue(f"StaircaseEvent nu={self.nu}: the part of a step before it falls, from 0 to 1.")
+
+    def words(self) -> str:
+        return f"scalar staircase noise of pure epsilon {self.epsilon:.6g}, falling at {self.nu:.6g} of each step"
+
+
+@register
+@dataclass(frozen=True)
 class PoissonSampled(Event):
     """Each unit took part with probability `rate`, independently and in secret; those that did went through `event`.
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from sfumato.account.checks import check_delta, check_epsilon, check_rate
 from sfumato.account.convert import epsilon_from_rdp, log_delta_from_rdp, tradeoff_from_profile
-from sfumato.account.event import Event, GaussianEvent, LaplaceEvent, Real, compose
+from sfumato.account.event import Event, GaussianEvent, LaplaceEvent, PureEvent, Real, StaircaseEvent, compose
 from sfumato.account.inside import known_cost
 from sfumato.account.loss_grid import Loss
 from sfumato.account.loss_tree import FINE, ROUGH, View, directions, leaves, one_way, steps
@@ -34,6 +34,7 @@ from sfumato.errors import CannotAccount
 
 PRECISION = 1e-4
 _LEAST_NOISE = 1e-5
+_LARGEST_LOSS = 700.0  # beyond it the rarer of two answers has no representable chance
 _LOOSE = 2e-3  # the share of epsilon from which on a grid is too coarse for one step, and blocks are composed
 _TILTS = 2.0 ** np.arange(-20.0, 41.0, 3.0)
 
@@ -191,3 +192,5 @@ def check_noise(event: Event) -> None:
                 f"noise of {part.ratio:g} times the sensitivity is too small to account for. "
                 f"Use at least {_LEAST_NOISE:g}."
             )
+        if isinstance(part, PureEvent | StaircaseEvent) and part.epsilon > _LARGEST_LOSS:
+            raise CannotAccount(f"a release of epsilon {part.epsilon:g} hides nothing. Use at most {_LARGEST_LOSS:g}.")

@@ -22,27 +22,31 @@ from sfumato.account.divergences import (
     rdp_fixed_size_gaussian,
     rdp_gaussian,
     rdp_laplace,
+    rdp_laplace_ball,
     rdp_poisson,
     rdp_poisson_gaussian,
     rdp_poisson_laplace,
     rdp_poisson_replace_gaussian,
 )
-from sfumato.account.dominating import merged_gaussian, pair_of
+from sfumato.account.dominating import is_proven, merged_gaussian, pair_of
 from sfumato.account.event import (
     Composed,
     CuriousDraws,
     DiscreteGaussianEvent,
     Event,
     FixedSizeSampled,
+    LaplaceBallEvent,
     LaplaceEvent,
     Mixture,
     PoissonSampled,
+    PureEvent,
     Real,
     Relation,
     Repeated,
+    StaircaseEvent,
 )
 from sfumato.account.inside import costs_nothing, known_cost
-from sfumato.account.noises import Array, log_sum
+from sfumato.account.noises import Array, log_sampled, log_sum
 from sfumato.account.pairs import Atoms
 from sfumato.errors import CannotAccount
 
@@ -131,18 +135,27 @@ def is_symmetric_noise(event: Event) -> bool:
 
 
 @is_symmetric_noise.register(LaplaceEvent)
+@is_symmetric_noise.register(LaplaceBallEvent)
 @is_symmetric_noise.register(DiscreteGaussianEvent)
-def _(event: LaplaceEvent | DiscreteGaussianEvent) -> bool:
+def _(event: Event) -> bool:
     return True
 
 
-@rdp_of.register
-def _(event: CuriousDraws, orders: Array) -> Array:
-    """Exact for a loss that takes finitely many values: the larger of both directions."""
+@rdp_of.register(CuriousDraws)
+@rdp_of.register(PureEvent)
+@rdp_of.register(StaircaseEvent)
+def _(event: Event, orders: Array) -> Array:
+    return _of_atoms(event, 1.0, orders)
+
+
+def _of_atoms(event: Event, rate: Real, orders: Array) -> Array:
+    """A loss that takes finitely many values, in a Poisson sample of this rate: exact, the larger of both directions."""
     pair = pair_of(event)
     assert isinstance(pair, Atoms), "finitely many losses"
-    losses, log_p = np.array(pair.values), np.log(np.array(pair.chances))
-    ways = [log_sum(np.multiply.outer(way, losses) + log_p) for way in (orders - 1, -orders)]
+    with np.errstate(divide="ignore"):
+        losses, log_p = np.array(pair.values), np.log(np.array(pair.chances))
+    sampled = log_sampled(losses, rate) if rate < 1.0 else losses
+    ways = [log_sum(np.multiply.outer(way, sampled) - losses + log_p) for way in (orders, 1 - orders)]
     return np.asarray(np.maximum(*ways) / (orders - 1))
 
 
@@ -157,10 +170,19 @@ def _(event: DiscreteGaussianEvent, orders: Array) -> Array:
 
 
 @rdp_of.register
+def _(event: LaplaceBallEvent, orders: Array) -> Array:
+    return rdp_laplace_ball(event.ratio, event.dimension, orders)
+
+
+@rdp_of.register
 def _(event: PoissonSampled, orders: Array) -> Array:
     ratio = merged_gaussian(event.event)
+    if not is_proven(event):
+        raise _no_bound(event)
     if event.rate == 1.0:
         return rdp_of(event.event, orders)
+    if isinstance(event.event, PureEvent | StaircaseEvent):
+        return _of_atoms(event.event, event.rate, orders)
     if event.relation is Relation.ADD_REMOVE and ratio is not None:
         return rdp_poisson_gaussian(event.rate, ratio, orders)
     if event.relation is Relation.ADD_REMOVE and isinstance(event.event, LaplaceEvent):
@@ -175,6 +197,8 @@ def _(event: PoissonSampled, orders: Array) -> Array:
 @rdp_of.register
 def _(event: FixedSizeSampled, orders: Array) -> Array:
     ratio = merged_gaussian(event.event)
+    if not is_proven(event):
+        raise _no_bound(event)
     if event.rate == 1.0:
         return rdp_of(event.event, orders)
     if ratio is None and event.relation is Relation.REPLACE and not event.event.parts():
@@ -188,4 +212,4 @@ def _(event: FixedSizeSampled, orders: Array) -> Array:
 
 def _no_bound(event: PoissonSampled | FixedSizeSampled) -> CannotAccount:
     name, inner = type(event).__name__, type(event.event).__name__
-    return CannotAccount(f"{name} of {inner} has no Renyi bound under {event.relation}. Use 'pld'.")
+    return CannotAccount(f"{name} of {inner} has no Renyi bound under {event.relation}. Use a Gaussian.")

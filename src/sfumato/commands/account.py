@@ -13,7 +13,10 @@ from sfumato.commands.answers import Json, read_setting, refusing, show
 from sfumato.guarantee import rounded_up
 from sfumato.planning.setting import Setting
 
-Noise = Annotated[str, typer.Option(help="gaussian:Z (over the L2 clip norm) or laplace:B (over the L1 clip norm).")]
+Noise = Annotated[
+    str, typer.Option(help="gaussian:Z, laplace-l2:B (over the L2 clip norm), laplace:B, staircase:B (over the L1).")
+]
+Dimension = Annotated[int | None, typer.Option(help="How many parameters are trained.")]
 Sample = Annotated[str, typer.Option(help="The cohort: poisson:RATE, fixed:SIZE/CLIENTS or everyone.")]
 Rounds = Annotated[int, typer.Option(help="How many rounds.")]
 Delta = Annotated[float, typer.Option(help="The delta, below one over the population.")]
@@ -35,11 +38,12 @@ def account(
     noise_at: Annotated[str, typer.Option(help="Where noise for a client is added: server or client.")] = "server",
     accountant: Annotated[str, typer.Option(help="auto, pld, rdp, gdp or theorem (DP-Fed-LS).")] = "auto",
     curious: Curious = 1,
+    dimension: Dimension = None,
     json: Json = False,
 ) -> None:
     """Say what a setting costs: the smallest epsilon that can be proven, and for whom it holds."""
     with refusing(json):
-        setting = read_setting(noise, sample, rounds, unit, relation, batch, steps, noise_at, curious)
+        setting = read_setting(noise, sample, rounds, unit, relation, batch, steps, noise_at, curious, dimension)
         answer = price(setting, delta, accountant)
         show(answer, _lines(answer), json)
 
@@ -63,6 +67,8 @@ def price(setting: Setting, delta: float, name: str) -> dict[str, Any]:
         "unit": str(setting.unit),
         "noise": setting.law_name,
         "noise_multiplier": setting.law.noise_multiplier,
+        "order": setting.law.order,
+        "stddev": claim.stddev,
         "sensitivity": claim.noise_sensitivity,
         "rounds": setting.rounds,
         "sampling": sampling(setting),
@@ -117,7 +123,7 @@ def _lines(answer: dict[str, Any]) -> list[str]:
     size = (
         "no finite epsilon" if epsilon is None else f"epsilon = {rounded_up(epsilon, 6)} at delta = {answer['delta']:g}"
     )
-    norm = "L1 clip norm" if answer["noise"] == "laplace" else "clip norm"
+    norm = "L1 clip norm" if answer["order"] == 1 else "clip norm"
     rows = [
         ("unit", f"one {answer['unit']}"),
         ("relation", f"{Relation(answer['relation']).words}: {answer['neighbours']}"),

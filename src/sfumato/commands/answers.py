@@ -27,6 +27,7 @@ def read_setting(
     steps: int = 1,
     noise_at: str = "server",
     curious: int = 1,
+    dimension: int | None = None,
 ) -> Setting:
     """The setting that the options describe."""
     if unit not in list(Unit):
@@ -35,7 +36,8 @@ def read_setting(
         raise BadValue(f"--noise-at {noise_at}: not known. {nearest(noise_at, ['server', 'client'])}")
     drawn = None if batch is None else _drawn(batch, "--batch", 0)
     chosen, law, cohort = parse_relation(relation), parse_noise(noise), _drawn(sample, "--sample", curious)
-    return Setting(law, cohort, rounds, Unit(unit), chosen, drawn, steps, at_client=noise_at == "client")
+    at_client = noise_at == "client"
+    return Setting(law, cohort, rounds, Unit(unit), chosen, drawn, steps, at_client, dimension)
 
 
 def _drawn(words: str, option: str, curious: int) -> Drawn:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from sfumato.commands.account import Curious, RelationOption
+from sfumato.commands.account import Curious, Dimension, RelationOption
 from sfumato.commands.answers import Json, read_setting, refusing, show
 from sfumato.errors import BadValue
 from sfumato.planning.setting import Setting
@@ -16,13 +16,16 @@ Value = TypeVar("Value", str, int)
 
 
 def curve(
-    noise: Annotated[list[str], typer.Option(help="gaussian:Z or laplace:B; give several for several curves.")],
+    noise: Annotated[
+        list[str], typer.Option(help="gaussian:Z, laplace:B, laplace-l2:B or staircase:B; several for several curves.")
+    ],
     rounds: Annotated[list[int], typer.Option(help="How many rounds; one, or one per curve.")],
     sample: Annotated[list[str] | None, typer.Option(help="The cohort; one, or one per curve.")] = None,
     relation: RelationOption = None,
     accountant: Annotated[str, typer.Option(help="auto, pld, rdp or gdp.")] = "auto",
     points: Annotated[int, typer.Option(help="How many false positive rates.")] = 101,
     curious: Curious = 1,
+    dimension: Dimension = None,
     output: Annotated[Path | None, typer.Option(help="Write a picture: .png, .svg or .pdf.")] = None,
     json: Json = False,
 ) -> None:
@@ -34,7 +37,7 @@ def curve(
         count = max(len(noise), len(samples), len(rounds))
         noises, samples = _one_each(noise, count, "noise"), _one_each(samples, count, "sample")
         each = zip(noises, samples, _one_each(rounds, count, "rounds"), strict=True)
-        settings = [read_setting(*words, relation=relation, curious=curious) for words in each]
+        settings = [read_setting(*words, relation=relation, curious=curious, dimension=dimension) for words in each]
         answer: dict[str, Any] = {"curves": [_numbers(setting, accountant, points) for setting in settings]}
         if output is not None:
             draw(answer["curves"], output)

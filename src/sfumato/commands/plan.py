@@ -8,11 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from sfumato.commands.account import Curious, RelationOption, price
+from sfumato.commands.account import Curious, Dimension, RelationOption, price
 from sfumato.commands.answers import Json, refusing, show
 from sfumato.errors import BadValue
 from sfumato.guarantee import rounded_up
-from sfumato.planning.setting import LAWS, parse_noise, parse_relation
+from sfumato.pieces.law_names import LAWS
+from sfumato.planning.setting import parse_noise, parse_relation
 from sfumato.planning.solve import Alternative, Plan, Question, alternatives, solve
 
 
@@ -22,11 +23,11 @@ def plan(
     rounds: Annotated[int | None, typer.Option(help="How many rounds.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="The epsilon to meet.")] = None,
     noise: Annotated[
-        str | None, typer.Option(help="gaussian:Z or laplace:B, or only the law to choose its size.")
+        str | None, typer.Option(help="gaussian:Z, laplace:B, laplace-l2:B or staircase:B, or only the law.")
     ] = None,
     delta: Annotated[float | None, typer.Option(help="The delta; by default clients^-1.1.")] = None,
     relation: RelationOption = None,
-    dimension: Annotated[int, typer.Option(help="Trained parameters, for the signal-to-noise ratio.")] = 1,
+    dimension: Dimension = None,
     accountant: Annotated[str, typer.Option(help="auto, pld, rdp or gdp.")] = "auto",
     curious: Curious = 1,
     table: Annotated[bool, typer.Option("--table/--no-table", help="What changes to the plan would buy.")] = True,
@@ -35,8 +36,6 @@ def plan(
     """Plan a run: give all but one of noise, sampling, rounds, epsilon (and clients); the open one is solved for."""
     with refusing(json):
         start = time.perf_counter()
-        if dimension < 1:
-            raise BadValue(f"--dimension {dimension}: at least 1 is needed.")
         law = noise if noise in LAWS else None
         words = None if noise is None or law else parse_noise(noise)
         question = Question(

@@ -76,14 +76,15 @@ def _published(round: Round, derivation: Derivation, rounds: int) -> Published |
     from sfumato.account.event import Relation
     from sfumato.account.papers.prifedsync import Published
     from sfumato.local.dp_sgd import DpSgd
+    from sfumato.pieces.law import Gaussian
     from sfumato.pieces.sampler import FixedSize
 
     local = round.local
-    if not isinstance(local, DpSgd) or not isinstance(local.batch, FixedSize):
+    if not isinstance(local, DpSgd) or not isinstance(local.batch, FixedSize) or not isinstance(local.law, Gaussian):
         return None
     if local.batch.relation is not Relation.REPLACE:
         return None
     clients = derivation.population
     rate = round.sample.expected(clients) / clients
-    sigma = local.noise_multiplier / 2  # the paper's counts twice the clip norm
+    sigma = local.law.noise_multiplier / 2  # the paper's counts twice the clip norm
     return Published(local.batch.size / local.records, local.steps, rounds, sigma, rate, clients)

@@ -46,7 +46,8 @@ def _longest(norm: float) -> float:
 class ClippedSum:
     """`sum_i g_i min(1, norm / |g_i|)` over the records' gradients `g_i`, as one float32 row: ClippedSum(...)(row, x, y).
 
-    One record moves it by at most `norm` in L2: each term is no longer than that, also as rounded to float32, and depends on
+    |g_i| is the L2 norm, or the L1 norm (`order` 1). One record moves it by at most `norm` in that norm: each term is no
+    longer than that, also as rounded to float32, and depends on
     its own record only, up to rounding: kernels may round a record's own numbers otherwise when others stand beside it. A record
     whose gradient is not finite, longer than the largest float32 number or 2^100 times too long adds exactly zero.
 
@@ -62,7 +63,7 @@ class ClippedSum:
     """
 
     def __init__(
-        self, module: nn.Module, layout: Layout, loss: LossPerRecord, norm: float, micro_batch: int = 64
+        self, module: nn.Module, layout: Layout, loss: LossPerRecord, norm: float, micro_batch: int = 64, order: int = 2
     ) -> None:
         if not (math.isfinite(norm) and norm > 0):
             raise BadValue(f"ClippedSum(norm={norm}): the norm must be positive. Use what a record may add, e.g. 1.0.")
@@ -75,7 +76,7 @@ class ClippedSum:
                 raise BadValue(f"layer {name!r} has a forward of its own, which copies would share. Write a class.")
         refuse_batch_statistics(module)
         self.module, self.layout, self.loss = copy.deepcopy(module), layout, loss
-        self.norm, self.micro_batch = norm, micro_batch
+        self.norm, self.micro_batch, self.order = norm, micro_batch, order
         self._idle: list[Problem] = []  # copies of the module that no thread uses just now
         self._choice: Choice | None = None
 
@@ -121,7 +122,7 @@ class ClippedSum:
             for one, of in zip(torch.split(x, 1), torch.split(y, 1), strict=True):
                 self._add(total, one_by_one, problem, row, one, of)
             return
-        norms = record_norms(pieces, len(x))
+        norms = record_norms(pieces, len(x), self.order)
         usable = norms <= _longest(self.norm)
         if usable.all():
             add_pieces(total, self.layout, pieces, clip_factors(norms, self.norm))

@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from sfumato.pieces.norms import exact_norms, norms_from_above
+from sfumato.pieces.norms import exact_norms, l1_norms, norms_from_above
 from sfumato.update import Layout
 
 _ROUNDING = 2.0**-24
@@ -24,7 +24,10 @@ class Piece(Protocol):
     """The gradients of one parameter for all records."""
 
     def squares(self) -> Tensor:
-        """The squared norm for every record, float64 [records]."""
+        """The squared L2 norm for every record, float64 [records]."""
+
+    def sizes(self) -> Tensor:
+        """The L1 norm for every record, float64 [records]."""
 
     def add_to(self, total: Tensor, factors: Tensor) -> None:
         """Add the sum over records of `factor * gradient` to `total`, which has the parameter's shape."""
@@ -39,6 +42,9 @@ class Rows:
 
     def squares(self) -> Tensor:
         return norms_from_above(self.gradients.reshape(len(self.gradients), -1)).square()
+
+    def sizes(self) -> Tensor:
+        return l1_norms(self.gradients.reshape(len(self.gradients), -1))
 
     def add_to(self, total: Tensor, factors: Tensor) -> None:
         columns = self.gradients.reshape(len(factors), -1).T
@@ -59,6 +65,10 @@ class Dyads:
         lengths = exact_norms(self.inputs)
         return torch.where(lengths < _HUGE, lengths * exact_norms(self.outputs), math.inf).square()
 
+    def sizes(self) -> Tensor:
+        lengths = l1_norms(self.inputs)
+        return torch.where(lengths < _HUGE, lengths * l1_norms(self.outputs), math.inf)
+
     def add_to(self, total: Tensor, factors: Tensor) -> None:
         total.addmm_((self.outputs * factors[:, None]).T, self.inputs)
 
@@ -68,7 +78,8 @@ class Outer:
     """Gradients that stay unformed: inputs [records, groups, positions, in], output gradients [..., out].
 
     The squared norm of `sum_t g_t a_t^T` is `sum_{s,t} (a_s . a_t)(g_s . g_t)`. The float32 sum over the positions may round
-    by `_ROUNDING * positions * sum_t |a_t| |g_t|`, which is added to the norm: what is clipped by it stays within it.
+    by `_ROUNDING * positions * sum_t |a_t| |g_t|`, which is added to the norm: what is clipped by it stays within it. An L1
+    norm has no such form, so for it the gradients are formed, one record at a time.
     """
 
     inputs: Tensor
@@ -83,6 +94,13 @@ class Outer:
         longest = inputs.diagonal(dim1=2, dim2=3).amax((1, 2)).sqrt()
         norms = norms_squared.sqrt() + (positions + 2) * _ROUNDING * lengths
         return torch.where(longest < _HUGE, norms, math.inf).square()
+
+    def sizes(self) -> Tensor:
+        pairs = zip(self.outputs.double(), self.inputs.double(), strict=True)
+        formed = torch.stack([(g.transpose(1, 2) @ a).abs().sum() for g, a in pairs])
+        lengths, heights = (part.abs().sum(3, dtype=torch.float64) for part in (self.inputs, self.outputs))
+        norms = formed + (self.inputs.shape[2] + 2) * _ROUNDING * (lengths * heights).sum((1, 2))
+        return torch.where(lengths.amax((1, 2)) < _HUGE, norms, math.inf)
 
     def add_to(self, total: Tensor, factors: Tensor) -> None:
         scaled = self.outputs * factors[:, None, None, None]
@@ -106,6 +124,10 @@ class Scattered:
         squares = exact_norms(self.gradients).square()
         return squares.new_zeros(self.records).index_add_(0, self.record, squares)
 
+    def sizes(self) -> Tensor:
+        sizes = l1_norms(self.gradients)
+        return sizes.new_zeros(self.records).index_add_(0, self.record, sizes)
+
     def add_to(self, total: Tensor, factors: Tensor) -> None:
         total.index_add_(0, self.word, self.gradients * factors[self.record, None])
 
@@ -121,10 +143,12 @@ def _channels_first(flat: Tensor, shape: torch.Size, kernel: tuple[int, ...]) ->
 Pieces = dict[str, Piece]  # by the parameter's name
 
 
-def record_norms(pieces: Pieces, records: int) -> Tensor:
-    """The norm of every record's whole gradient, float64."""
+def record_norms(pieces: Pieces, records: int, order: int = 2) -> Tensor:
+    """The L2 or L1 norm of every record's whole gradient, float64."""
     if not pieces:
         return torch.zeros(records, dtype=torch.float64)
+    if order == 1:
+        return torch.stack([piece.sizes() for piece in pieces.values()]).sum(0)
     return torch.stack([piece.squares() for piece in pieces.values()]).sum(0).sqrt()
 
 

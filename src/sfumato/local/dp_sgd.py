@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from sfumato.account.event import Unit
 from sfumato.claim import Claim
 from sfumato.data.population import Records
 from sfumato.errors import BadValue, DataError
@@ -25,7 +26,10 @@ from sfumato.gradients import (
 )
 from sfumato.key import Key
 from sfumato.local.task import Task
-from sfumato.pieces.law import Gaussian
+from sfumato.pieces.clip import clipped as clip_rows
+from sfumato.pieces.exact import summed_for
+from sfumato.pieces.grid import cut_off
+from sfumato.pieces.law import Gaussian, Law
 from sfumato.pieces.optimizer import GradientDescent
 from sfumato.pieces.payment import check_batch, pay_in_local_steps
 from sfumato.pieces.protocol import LocalPiece
@@ -38,25 +42,27 @@ class DpSgd(LocalPiece):
     """Each step clips every record's gradient, adds noise to their sum, and lets an optimizer move on the noisy mean.
 
     `batch` draws the records of each step: Poisson(rate), FixedSize(size) or Everyone(). `records` is a public number: the
-    fewest records that any client has. The sum is divided by the expected batch, a constant. `noise_multiplier` is the
-    standard deviation over the `clip` norm. The optimizer starts anew in every round; its learning rate is multiplied by
-    `lr_decay` after each. `proximal` pulls a client's model to where it started.
+    fewest records that any client has. The sum is divided by the expected batch, a constant. `law` is the noise, a multiple of
+    the `clip` norm, which is that of a record's whole gradient: L2, or L1 with `order` 1. The optimizer starts anew in every
+    round; its learning rate is multiplied by `lr_decay` after each. `proximal` pulls a client's model to where it started.
 
-    States, for records: each step is the Gaussian mechanism on sampled records, accounted as drawn. Poisson batches under
+    States, for records: each step is the law's release on sampled records, accounted as drawn. Poisson batches under
     add/remove cost the clip norm, fixed-size ones twice that at rate size/records (a record that joins displaces another); all
     steps of a round happen only when the client takes part, which everybody may see (a mixture). It holds against the server
-    too. For clients: nothing.
+    too. For clients: nothing. With an exact law (RoundedGaussian) gradients are formed one at a time and cut off at a grid, so
+    that no rounding of a sum depends on a record; a batch then takes as long as its records one after another.
     """
 
     steps: int
     batch: Sampler
     records: int
     clip: float = 1.0
-    noise_multiplier: float = 1.0
+    law: Law = field(default_factory=lambda: Gaussian(1.0))
     optimizer: Any = field(default_factory=GradientDescent)
     weight_decay: float = 0.0
     lr_decay: float = 1.0
     proximal: float = 0.0
+    order: int = 2
     micro_batch: int = 64
     one_by_one: ClassVar[bool] = True
     fresh_rows: ClassVar[bool] = True
@@ -65,9 +71,10 @@ class DpSgd(LocalPiece):
         counts = (self.steps, self.records, self.micro_batch)
         if not all(isinstance(count, int) and count >= 1 for count in counts):
             raise BadValue(f"{self}: steps, records and micro_batch are whole numbers of at least 1.")
-        for name in ("clip", "noise_multiplier"):
-            if not (getattr(self, name) > 0.0 and math.isfinite(getattr(self, name))):
-                raise BadValue(f"DpSgd({name}={getattr(self, name)}): a positive, finite number is needed.")
+        if not (self.clip > 0.0 and math.isfinite(self.clip)):
+            raise BadValue(f"DpSgd(clip={self.clip}): a positive, finite number is needed.")
+        if self.order not in (1, 2):
+            raise BadValue(f"DpSgd(order={self.order}): 1 clips the L1 norm of a gradient, 2 the L2 norm.")
         if not 0.0 < self.lr_decay <= 1.0 or self.weight_decay < 0.0 or self.proximal < 0.0:
             raise BadValue(f"{self}: lr_decay is above 0 and at most 1; weight_decay and proximal are not negative.")
         check_batch(self.batch)
@@ -80,14 +87,13 @@ class DpSgd(LocalPiece):
         return self.batch.expected(self.records)
 
     def noise_and_norm(self) -> tuple[float, float]:
-        return self.noise_multiplier, self.clip
+        return self.law.noise_multiplier, self.clip
 
     def with_noise(self, noise_multiplier: float) -> DpSgd:
-        return replace(self, noise_multiplier=noise_multiplier)
+        return replace(self, law=self.law.with_noise(noise_multiplier))
 
     def carry(self, claim: Claim) -> Claim:
-        law = Gaussian(self.noise_multiplier)
-        return pay_in_local_steps(claim, law, self.clip, self.batch, self.records, self.steps)
+        return pay_in_local_steps(claim, self.law, self.clip, self.order, self.batch, self.records, self.steps)
 
     def check(self, module: nn.Module, loss: LossPerRecord, example: Records) -> None:
         check_records_do_not_mix(module, loss, example.x, example.y)
@@ -97,7 +103,7 @@ class DpSgd(LocalPiece):
         return replace(self, steps=2, records=records), records
 
     def train(self, task: Task) -> Rows:
-        clipped = _clipped_sum(task, self.clip, self.micro_batch)
+        clipped = _clipped_sum(task, self.clip, self.order, self.micro_batch)
         return torch.stack([self._client(task.only(place), clipped) for place in range(len(task.clients))])
 
     def _client(self, task: Task, clipped: ClippedSum) -> Row:
@@ -108,9 +114,25 @@ class DpSgd(LocalPiece):
                 "each record more often than is accounted. Declare fewer (--records), or leave the client out."
             )
 
+        rows = Claim(Unit.RECORD, self.batch.relation, records.count, len(task.params)).clipped(self.clip, self.order)
+        rows = summed_for(self.law, rows)
+        stddev, step = self.law.stddev(rows), rows.grid or 1.0
+
+        def one_by_one(row: Row, drawn: Tensor, key: Key) -> Row:
+            """The sum of whole steps: each record's gradient is formed, clipped and cut off alone, so nothing else rounds it."""
+            total = torch.zeros(len(row), dtype=torch.float64, device=row.device)
+            for number in drawn.tolist():
+                x, y = records.x[number : number + 1], records.y[number : number + 1]
+                alone = clipped(row, x, y, key.child("record", number=number))
+                total += cut_off(clip_rows(alone[None].to(row.dtype), self.clip), rows)[0]
+            return total
+
         def gradient(row: Row, drawn: Tensor, key: Key) -> Row:
-            total = clipped(row, records.x[drawn], records.y[drawn], key.child("dropout"))
-            noisy = key.child("noise").normal(len(row)).mul_(self.noise_multiplier * self.clip).add_(total.double())
+            if rows.grid is None:
+                total = clipped(row, records.x[drawn], records.y[drawn], key.child("dropout"))
+            else:
+                total = one_by_one(row, drawn, key.child("dropout"))
+            noisy = self.law.sample((len(row),), stddev / step, key.child("noise")).mul_(step).add_(total.double())
             mean = noisy.div_(self.divisor).float()
             if self.weight_decay:
                 mean = mean + self.weight_decay * row
@@ -183,10 +205,17 @@ def _moved(piece: DpSgd | PlainSteps, task: Task, gradient: Callable[[Row, Tenso
 _SUMS: WeakKeyDictionary[nn.Module, dict[tuple[object, ...], ClippedSum]] = WeakKeyDictionary()
 
 
-def _clipped_sum(task: Task, norm: float, micro_batch: int) -> ClippedSum:
+def _clipped_sum(task: Task, norm: float, order: int, micro_batch: int) -> ClippedSum:
     known = _SUMS.setdefault(task.forward.module, {})
     modes = tuple(part.training for part in task.forward.module.modules())
-    facts = (task.layout, id(task.loss), norm, micro_batch, modes)  # the sum holds the loss, so its id stays its own
+    facts = (
+        task.layout,
+        id(task.loss),
+        norm,
+        order,
+        micro_batch,
+        modes,
+    )  # the sum holds the loss, so its id stays its own
     if facts not in known:
-        known[facts] = ClippedSum(task.forward.module, task.layout, task.loss, norm, micro_batch)
+        known[facts] = ClippedSum(task.forward.module, task.layout, task.loss, norm, micro_batch, order)
     return known[facts]

@@ -1,4 +1,4 @@
-"""Bound a row: its whole L2 norm, a norm for each layer, or one that follows the updates, paid for as it goes."""
+"""Bound a row: its whole L2 or L1 norm, a norm for each layer, or one that follows the updates, paid for as it goes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from sfumato.claim import Claim
 from sfumato.errors import BadValue, UnsoundRound
 from sfumato.pieces.context import Context
-from sfumato.pieces.norms import exact_norms, norms_from_above
+from sfumato.pieces.norms import exact_norms, l1_norms, norms_from_above
 from sfumato.pieces.protocol import ClientPiece
 from sfumato.shapes import Row, Rows
 
@@ -22,9 +22,9 @@ _SHRINK = 1.0 + 2.0**-20
 _SMALL_FACTOR = 2.0**-100
 
 
-def clipped(rows: Rows, norm: float, out: Rows | None = None) -> Rows:
-    """Each row scaled to at most this L2 norm; zero if it is not finite. A new tensor, or `out`."""
-    norms = norms_from_above(rows)
+def clipped(rows: Rows, norm: float, out: Rows | None = None, order: int = 2) -> Rows:
+    """Each row scaled to at most this norm; zero if it is not finite. A new tensor, or `out`."""
+    norms = l1_norms(rows) if order == 1 else norms_from_above(rows)
     bounded = norms.isfinite()
     factor = torch.where(norms * _SHRINK > norm, norm / (norms * _SHRINK), torch.ones_like(norms))
     factor = torch.where(bounded, factor, torch.zeros_like(factor))
@@ -37,15 +37,19 @@ def clipped(rows: Rows, norm: float, out: Rows | None = None) -> Rows:
 
 @dataclass(frozen=True)
 class Clip(ClientPiece):
-    """Scale each whole row down to L2 norm `norm`; a row with a NaN or an infinity becomes zero.
+    """Scale each whole row down to L2 norm `norm` (L1 with `order` 1); a row with a NaN or an infinity becomes zero.
 
-    States: every row has L2 norm at most `norm` (hence L1 norm at most sqrt(d) times it), whatever the data. Norms are
-    taken in float64 and the factor is shrunk by 2^-20, so that the float32 rows do not exceed it.
+    States: every row has L2 norm at most `norm` (hence L1 norm at most sqrt(d) times it), or L1 norm at most `norm` (hence
+    L2 too), whatever the data. Norms are taken in float64 and the factor is shrunk by 2^-20, so that the float32 rows do not
+    exceed it.
     """
 
     norm: float
+    order: int = 2
 
     def __post_init__(self) -> None:
+        if self.order not in (1, 2):
+            raise BadValue(f"Clip(order={self.order}): 1 bounds the L1 norm, 2 the L2 norm. Use one of them.")
         if not (self.norm >= 2.0**-60 and math.isfinite(self.norm)):
             raise BadValue(
                 f"Clip(norm={self.norm}): the norm must be positive and finite. Use the largest update norm you want to "
@@ -53,10 +57,10 @@ class Clip(ClientPiece):
             )
 
     def __call__(self, rows: Rows, context: Context) -> Rows:
-        return clipped(rows, self.norm, out=rows if context.spare else None)
+        return clipped(rows, self.norm, rows if context.spare else None, self.order)
 
     def carry(self, claim: Claim) -> Claim:
-        return claim.at_client(self).bounded(l2=self.norm)
+        return claim.at_client(self).clipped(self.norm, self.order)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -150,4 +150,6 @@ class SharedMask(ClientPiece):
                 "about them, and nothing pays for it.",
                 "use PublicTopK(PublicData(name, records)), RandomMask() or PreviousTopK().",
             )
-        return claim.at_client(self)
+        kept = kept_of(self.keep, claim.at_client(self).dimension)
+        # The largest are chosen in each layer, so their number is the layout's; all of them bound it.
+        return replace(claim, dimension=kept) if isinstance(self.by, RandomMask) else claim

@@ -52,6 +52,11 @@ class AddNoise(ClientPiece, ServerPiece):
         stddev = self.law.stddev(context.claim)
         if not math.isfinite(stddev):
             raise UnsoundRound(f"{text(self)}: nothing bounds a row: its noise is infinite.", "put a Clip before it.")
+        if value.shape[-1] != context.claim.dimension and not isinstance(self.law, Gaussian):
+            raise UnsoundRound(
+                f"{text(self)}: what it costs was derived for {context.claim.dimension} coordinates, and {value.shape[-1]} came.",
+                "use Gaussian noise, or a SharedMask whose coordinates are drawn at random.",
+            )
         if not context.claim.aggregated:
             keys = [key.child("message") for key in context.keys]
             return _with_own_noise(value, self.law, stddev, context.claim, keys).to(value.dtype)

@@ -1,4 +1,4 @@
-"""The L2 norm of rows, never too small: what is clipped by it stays within the bound."""
+"""The norms of rows, never too small: what is clipped by it stays within the bound."""
 
 from __future__ import annotations
 
@@ -38,4 +38,10 @@ def norms_from_above(rows: Tensor) -> Tensor:
 def exact_norms(rows: Tensor) -> Tensor:
     """The L2 norm of each row, summed in float64."""
     norms: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    return norms
+
+
+def l1_norms(rows: Tensor) -> Tensor:
+    """The L1 norm of each row, summed in float64."""
+    norms: Tensor = torch.linalg.vector_norm(rows, ord=1, dim=1, dtype=torch.float64)
     return norms

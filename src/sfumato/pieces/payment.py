@@ -13,7 +13,7 @@ from functools import partial
 from sfumato.account.event import Event, Mixture, Relation, Repeated, Unit
 from sfumato.claim import Claim, text
 from sfumato.errors import UnsoundRound
-from sfumato.pieces.exact import ExactLaw, SharesOf
+from sfumato.pieces.exact import ExactLaw, SharesOf, summed_for
 from sfumato.pieces.law import Law
 from sfumato.pieces.sampler import FixedSize, Sampler
 
@@ -99,8 +99,11 @@ def pay_by_shares(claim: Claim, seen: float | None, full: bool = True) -> Claim:
     )
 
 
-def pay_in_local_steps(claim: Claim, law: Law, clip: float, batch: Sampler, records: int, steps: int) -> Claim:
-    """Each of `steps` adds noise to a sum of clipped gradients of drawn records: it pays for a record, and for no client.
+def pay_in_local_steps(
+    claim: Claim, law: Law, clip: float, order: int, batch: Sampler, records: int, steps: int
+) -> Claim:
+    """Each of `steps` adds noise to a sum of drawn records' gradients, clipped in the norm of this order: it pays for a record,
+    and for no client.
 
     One step is a round of its own, whose rows are the records of one client: the same sampler states the same things
     about them (`records` is the fewest that a client has, in both neighbouring worlds), and no record tells whether it was drawn.
@@ -111,7 +114,8 @@ def pay_in_local_steps(claim: Claim, law: Law, clip: float, batch: Sampler, reco
     relation = claim.relation if claim.relation_is_asked else batch.relation
     check_batch(batch)
     drawn = replace(batch, curious=0) if isinstance(batch, FixedSize) else batch
-    step = drawn.carry(Claim(Unit.CLIENT, relation, records, claim.dimension)).bounded(l2=clip)
+    step = drawn.carry(Claim(Unit.CLIENT, relation, records, claim.dimension)).clipped(clip, order)
+    step = summed_for(law, step)
     stddev = law.stddev(step)
     cost = Repeated(step.amplified(partial(law.event, stddev)), steps)
 

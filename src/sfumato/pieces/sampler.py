@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from sfumato.account.dominating import is_proven
 from sfumato.account.event import Composed, CuriousDraws, Event, FixedSizeSampled, PoissonSampled, Relation, Unit
 from sfumato.claim import Claim, Reach, Release
 from sfumato.errors import BadValue, UnsoundRound
@@ -26,6 +27,20 @@ def _known_relation(sampler: str, relation: str) -> Relation:
     except ValueError:
         names = ", ".join(Relation)
         raise BadValue(f"{sampler}: there is no relation {relation!r}. Use one of {names}.") from None
+
+
+Sampled = TypeVar("Sampled", PoissonSampled, FixedSizeSampled)
+
+
+def _proven(event: Sampled) -> Sampled:
+    if is_proven(event):
+        return event
+    kind = "Poisson sampling" if isinstance(event, PoissonSampled) else "a fixed-size cohort"
+    own = "add_remove" if isinstance(event, PoissonSampled) else "replace"
+    raise UnsoundRound(
+        f"{kind} of {event.event.words()} has no proof under {event.relation.words}: only Gaussian noise has one there.",
+        f"use Gaussian noise, or relation='{own}'.",
+    )
 
 
 @dataclass(frozen=True)
@@ -77,7 +92,7 @@ class Poisson(FreshSampler):
     def amplified(self, release: Release, claim: Claim) -> Event:
         replaced = claim.unit is Unit.RECORD or claim.relation is Relation.REPLACE
         relation = Relation.REPLACE if replaced else Relation.ADD_REMOVE
-        return PoissonSampled(self.rate, release(self.reach(claim, seen=False)), relation)
+        return _proven(PoissonSampled(self.rate, release(self.reach(claim, seen=False)), relation))
 
 
 @dataclass(frozen=True)
@@ -162,7 +177,7 @@ class FixedSize(FreshSampler):
         if claim.remembers:  # the proof of amplification needs that nothing but the data decides a row
             return claim.observed(release)
         relation = Relation.ADD_REMOVE if claim.presence_is_hidden else Relation.REPLACE
-        drawn = FixedSizeSampled(self.chance(claim), release(self.reach(claim, seen=False)), relation)
+        drawn = _proven(FixedSizeSampled(self.chance(claim), release(self.reach(claim, seen=False)), relation))
         if not claim.presence_is_hidden or self.curious == 0:
             return drawn
         return Composed((CuriousDraws(self.size, claim.population, self.curious), drawn))

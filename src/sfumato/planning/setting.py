@@ -1,7 +1,8 @@
 """A "what if" in the user's words, walked as a Round is walked: the same samplers, the same laws, the same payments.
 
 noise   gaussian:Z     standard deviation Z times the L2 clip norm
-        laplace:B      scale B times the L1 clip norm
+        laplace:B      scale B times the L1 clip norm         laplace-l2:B    times the L2 clip norm, at a dimension
+        staircase:B    falls by e^(-1/B) with every L1 clip norm, at a dimension
 sample  poisson:0.05   each client with probability 0.05       poisson:50/1000   the same
         fixed:50/1000  50 of 1000 clients, without replacement
         everyone
@@ -16,14 +17,14 @@ from sfumato.account.checks import check_rounds
 from sfumato.account.event import Event, Relation, Repeated, Unit
 from sfumato.claim import Claim
 from sfumato.errors import BadValue, nearest
-from sfumato.pieces.law import Gaussian, Laplace
+from sfumato.pieces.law_names import LAWS, NamedLaw, law_named, name_of
 from sfumato.pieces.payment import pay_at_client, pay_at_server, pay_in_local_steps
 from sfumato.pieces.sampler import Drawn, Everyone
 
-LAWS: dict[str, type[Gaussian] | type[Laplace]] = {"gaussian": Gaussian, "laplace": Laplace}
+OF_DIMENSION = ("laplace-l2", "staircase")  # what these cost depends on how many coordinates there are
 
 
-def parse_noise(text: str) -> Gaussian | Laplace:
+def parse_noise(text: str) -> NamedLaw:
     """What `--noise` says.
 
     >>> parse_noise("gaussian:1.1")
@@ -38,7 +39,7 @@ def parse_noise(text: str) -> Gaussian | Laplace:
         raise BadValue(f"--noise {text}: {size!r} is not a number. Write for example gaussian:1.0.") from None
     if not (multiplier > 0 and math.isfinite(multiplier)):
         raise BadValue(f"--noise {text}: the noise must be positive and finite, e.g. gaussian:1.0.")
-    return LAWS[law](multiplier)
+    return law_named(law, multiplier)[0]
 
 
 def parse_relation(text: str | None) -> Relation | None:
@@ -56,10 +57,10 @@ class Setting:
     """Noise, sampling and rounds; `batch` and `steps` describe the local training of a record's client.
 
     `relation` chooses what a neighbour of the unit is; without it noise at the client speaks of replace, and everything else
-    of what its sampler speaks of.
+    of what its sampler speaks of. `dimension` is how many coordinates a row has, for the laws that ask for it.
     """
 
-    law: Gaussian | Laplace
+    law: NamedLaw
     sample: Drawn
     rounds: int
     unit: Unit = Unit.CLIENT
@@ -67,8 +68,15 @@ class Setting:
     batch: Drawn | None = None
     steps: int = 1
     at_client: bool = False
+    dimension: int | None = None
 
     def __post_init__(self) -> None:
+        if self.dimension is None and self.law_name in OF_DIMENSION:
+            raise BadValue(
+                f"--noise {self.noise}: what it costs depends on the dimension. Give --dimension, e.g. 7850."
+            )
+        if self.dimension is not None and self.dimension < 1:
+            raise BadValue(f"--dimension {self.dimension}: at least 1 is needed.")
         check_rounds(self.rounds)
         check_rounds(self.steps, "steps")
         if self.unit is Unit.RECORD and self.batch is None:
@@ -85,12 +93,12 @@ class Setting:
         sampler = self.sample.sampler
         default = Relation.REPLACE if self.at_client else sampler.relation
         relation = self.relation or default if self.unit is Unit.CLIENT else Relation.REPLACE
-        claim = sampler.carry(Claim(self.unit, relation, self.sample.population or 1, 1))
+        claim = sampler.carry(Claim(self.unit, relation, self.sample.population or 1, self.dimension or 1))
         if self.batch is not None:
             drawn = self.batch.sampler if self.relation is None else replace(self.batch.sampler, relation=self.relation)
             records = self.batch.population or 1  # only a fixed size depends on it, and that has one
-            return pay_in_local_steps(claim, self.law, 1.0, drawn, records, self.steps)
-        bounded = claim.bounded(l1=1.0) if isinstance(self.law, Laplace) else claim.bounded(l2=1.0)
+            return pay_in_local_steps(claim, self.law, 1.0, self.law.order, drawn, records, self.steps)
+        bounded = claim.clipped(1.0, self.law.order)
         if self.at_client:
             return pay_at_client(bounded, self.law, "noise")
         return pay_at_server(replace(bounded, aggregated=True), self.law, "noise")
@@ -108,7 +116,7 @@ class Setting:
     @property
     def law_name(self) -> str:
         """As it is written in `--noise`."""
-        return next(name for name, law in LAWS.items() if isinstance(self.law, law))
+        return name_of(self.law)
 
     @property
     def noise(self) -> str:

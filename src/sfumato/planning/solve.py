@@ -15,9 +15,9 @@ from sfumato.account.checks import LARGEST_ROUNDS, check_delta, check_target
 from sfumato.account.event import Relation
 from sfumato.account.protocol import accountant
 from sfumato.errors import BadValue, CannotAccount
-from sfumato.pieces.law import Gaussian, Laplace
+from sfumato.pieces.law_names import NamedLaw, law_named
 from sfumato.pieces.sampler import Drawn, Everyone, FixedSize, Poisson, parse_drawn
-from sfumato.planning.setting import LAWS, Setting
+from sfumato.planning.setting import Setting
 
 LARGEST_POPULATION = 1_000_000_000
 
@@ -26,7 +26,7 @@ LARGEST_POPULATION = 1_000_000_000
 class Question:
     """What is known; exactly one of noise, sample, rounds and epsilon is None, or the sample has a size and no population."""
 
-    noise: Gaussian | Laplace | None
+    noise: NamedLaw | None
     sample: str | None
     rounds: int | None
     epsilon: float | None
@@ -35,7 +35,7 @@ class Question:
     relation: Relation | None = None
     law: str = "gaussian"
     accountant: str = "auto"
-    dimension: int = 1
+    dimension: int | None = None
     curious: int = 1
 
     def open(self) -> str:
@@ -125,7 +125,7 @@ def solve(question: Question) -> Plan:
         case _:
             setting = _setting(question)
     clients = setting.sample.population or question.clients
-    return Plan(opened, setting, cost(setting), question.delta, clients, question.dimension)
+    return Plan(opened, setting, cost(setting), question.delta, clients, question.dimension or 1)
 
 
 def alternatives(plan: Plan, by: str = "auto") -> list[Alternative]:
@@ -178,12 +178,14 @@ def _drawn(setting: Setting, size: int, clients: int) -> Drawn:
 def _setting(
     question: Question, *, rounds: int | None = None, size: int | None = None, clients: int | None = None
 ) -> Setting:
-    law = question.noise or LAWS[question.law](1.0)
+    law = question.noise or law_named(question.law, 1.0)[0]
     if size is not None:
         sample = Drawn(Poisson(size / (question.clients or 1)), question.clients)
     else:
         sample = _sample(question, clients or question.clients)
-    return Setting(law, sample, rounds or question.rounds or 1, relation=question.relation)
+    return Setting(
+        law, sample, rounds or question.rounds or 1, relation=question.relation, dimension=question.dimension
+    )
 
 
 def _sample(question: Question, clients: int | None) -> Drawn:

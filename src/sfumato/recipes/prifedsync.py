@@ -32,9 +32,10 @@ def prifedsync(
     from sfumato.pieces.optimizer import local_optimizer
 
     drawn, moves = parse_sampler(batch, option="batch"), local_optimizer(optimizer, lr)
+    noise = sfumato.Gaussian(noise_multiplier)
     return sfumato.Round(
         sample=parse_sampler(sample),
-        local=sfumato.DpSgd(steps, drawn, records, clip, noise_multiplier, moves, weight_decay, lr_decay, proximal),
+        local=sfumato.DpSgd(steps, drawn, records, clip, noise, moves, weight_decay, lr_decay, proximal),
         aggregate=sfumato.RealisedMean(),
         optimizer=sfumato.GradientDescent(server_lr),
         personal=None if helper_weight == 1.0 else sfumato.HelperBlend(helper_weight),

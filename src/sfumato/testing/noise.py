@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from scipy import stats
 
-from sfumato.account.event import GaussianEvent, PoissonSampled
-from sfumato.claim import Claim
+from sfumato.account.event import Event, GaussianEvent, LaplaceBallEvent, LaplaceEvent, PoissonSampled, PureEvent
+from sfumato.claim import Claim, Reach
 from sfumato.key import Key
 from sfumato.pieces.context import Context
 from sfumato.testing.piece import check_on_grid, claim_for
@@ -27,9 +27,11 @@ def check_noise(piece: Any, *, l2: float = 0.3, grid: float | None = None) -> No
     noise is a whole number of its steps.
     """
     claim = replace(claim_for(_DIMENSION, l2), aggregated=True, grid=grid)
-    stated = _stated_stddev(piece, claim)
+    event = piece.carry(claim).world
+    assert isinstance(event, PoissonSampled), f"{piece} states {event}, not the sampler's amplified event"
+    law, stated = stated_law(event.event, claim.reach())
     drawn = _drawn(piece, claim, torch.zeros(_DIMENSION), "first")
-    check_law(drawn, stated)
+    check_law(drawn, stated, law)
     value = torch.linspace(-l2, l2, _DIMENSION)
     if grid is not None:
         check_on_grid(torch.from_numpy(drawn), grid, str(piece))
@@ -43,15 +45,24 @@ def check_noise(piece: Any, *, l2: float = 0.3, grid: float | None = None) -> No
     check_uncorrelated(drawn[:half], drawn[half:], "of the two halves of a row")
     for part in np.array_split(drawn, 10):
         assert (part != 0).all(), f"{piece}: some coordinates carry no noise"
-        check_law(part, stated)
+        check_law(part, stated, law)
 
 
-def _stated_stddev(piece: Any, claim: Claim) -> float:
-    """The standard deviation that the stated event stands for."""
-    event = piece.carry(claim).world
-    assert isinstance(event, PoissonSampled), f"{piece} states {event}, not the sampler's amplified event"
-    assert isinstance(event.event, GaussianEvent), f"{piece} states {event.event}, for which there is no law here yet"
-    return event.event.ratio * claim.reach().l2
+def stated_law(event: Event, reach: Reach) -> tuple[str, float]:
+    """The law and the standard deviation on each coordinate that an event of one release stands for.
+
+    Noise of a pure epsilon that depends on the L1 norm of many coordinates is Laplace on each, but for one part in them.
+    """
+    match event:
+        case GaussianEvent(ratio=ratio):
+            return "norm", ratio * reach.l2
+        case LaplaceEvent(ratio=ratio):
+            return "laplace", math.sqrt(2.0) * ratio * reach.l1
+        case LaplaceBallEvent(ratio=ratio):
+            return "laplace", math.sqrt(2.0) * ratio * reach.l2
+        case PureEvent(epsilon=epsilon):
+            return "laplace", math.sqrt(2.0) / epsilon * reach.l1
+    raise AssertionError(f"{event} is stated, for which there is no law here yet")
 
 
 def _drawn(piece: Any, claim: Claim, value: torch.Tensor, name: str) -> np.ndarray:
@@ -61,11 +72,12 @@ def _drawn(piece: Any, claim: Claim, value: torch.Tensor, name: str) -> np.ndarr
     return np.asarray(noisy.double().numpy())
 
 
-def check_law(drawn: np.ndarray, stddev: float) -> None:
-    """Normal noise of this scale is accepted; two thirds and three halves of it are rejected."""
+def check_law(drawn: np.ndarray, stddev: float, law: str = "norm") -> None:
+    """Noise of this law and scale is accepted; two thirds and three halves of it are rejected."""
 
-    def p_value(scale: float) -> float:
-        return float(stats.kstest(drawn, "norm", args=(0.0, scale)).pvalue)
+    def p_value(size: float) -> float:
+        scale = size if law == "norm" else size / math.sqrt(2.0)
+        return float(stats.kstest(drawn, law, args=(0.0, scale)).pvalue)
 
     assert p_value(stddev) > 1e-6, f"the noise has standard deviation {drawn.std():.4g}, but {stddev:.4g} is stated"
     for wrong in (2 / 3, 3 / 2):

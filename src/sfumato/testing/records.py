@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,7 +10,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from sfumato.account.event import Event, FixedSizeSampled, GaussianEvent, PoissonSampled, Relation, Repeated, Unit
+from sfumato.account.event import Event, FixedSizeSampled, PoissonSampled, Relation, Repeated, Unit
+from sfumato.claim import Reach
 from sfumato.data.population import Records
 from sfumato.derive import UnitDerivation
 from sfumato.gradients import OneByOne
@@ -19,12 +21,13 @@ from sfumato.pieces.mean import RealisedMean
 from sfumato.pieces.optimizer import GradientDescent
 from sfumato.pieces.sampler import Everyone
 from sfumato.round import Round
-from sfumato.testing.noise import check_law, check_uncorrelated
+from sfumato.testing.noise import check_law, check_uncorrelated, stated_law
 from sfumato.testing.round import check_scores
 from sfumato.testing.sampler import check_drawn
 from sfumato.update import Layout
 
 _HUGE = 1e6
+_WIDE = 2000
 
 
 @dataclass(frozen=True)
@@ -52,13 +55,15 @@ def check_records(piece: Any, *, draws: int = 1000, confidence: float = 1 - 1e-6
     )
     _check_batches(piece, proof.world.event, draws)
     _check_clip(piece)
-    _check_noise(piece, proof.world.event, proof.relation)
+    wide = _proof(replace(piece, steps=3), _WIDE).world
+    assert isinstance(wide, Repeated)
+    _check_noise(piece, wide.event, proof.relation)
     _check_attack(piece, proof, draws, confidence)
 
 
-def _proof(piece: Any) -> UnitDerivation:
+def _proof(piece: Any, dimension: int = 5) -> UnitDerivation:
     round = Round(sample=Everyone(), local=piece, aggregate=RealisedMean(), unit=Unit.RECORD)
-    return round.derive(population=2, dimension=5).primary
+    return round.derive(population=2, dimension=dimension).primary
 
 
 def _watched(piece: Any, x: torch.Tensor, y: torch.Tensor, name: str = "first", number: int = 0) -> np.ndarray:
@@ -77,7 +82,7 @@ def _linear(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 def _check_batches(piece: Any, event: Event, draws: int) -> None:
     """Each record has a coordinate of its own, and next to no noise: a step shows who was in it."""
-    quiet = replace(piece, steps=draws, noise_multiplier=1e-3)
+    quiet = replace(piece, steps=draws).with_noise(1e-3)
     sums = _watched(quiet, torch.eye(piece.records), torch.full((piece.records,), _HUGE))
     drawn = sums > piece.clip / 2
     assert np.allclose(sums, piece.clip * drawn, atol=0.01 * piece.clip), f"{piece}: records do not add the clip norm"
@@ -89,7 +94,7 @@ def _check_batches(piece: Any, event: Event, draws: int) -> None:
 
 def _check_clip(piece: Any) -> None:
     """Records that nobody would want: each still adds at most the clip norm, and nothing if its gradient is not finite."""
-    quiet = replace(piece, steps=40, noise_multiplier=1e-3)
+    quiet = replace(piece, steps=40).with_noise(1e-3)
     scales = torch.tensor([0.0, 0.3, 1.0, 50.0, 1e30, float("nan"), float("inf"), -float("inf")])
     y = scales[torch.arange(piece.records) % len(scales)] * piece.clip
     sums = _watched(quiet, torch.eye(piece.records), y)
@@ -104,14 +109,14 @@ def _check_clip(piece: Any) -> None:
 def _check_noise(piece: Any, event: Event, relation: Relation) -> None:
     """No gradients at all leave the noise, which has the stated law in every coordinate, step, round and client."""
     inner: Any = getattr(event, "event", event)
-    assert isinstance(inner, GaussianEvent), f"{piece} states {inner}, for which there is no law here"
     two_rows = relation is Relation.REPLACE or isinstance(event, FixedSizeSampled)  # a swap, or one displaces another
-    stated = inner.ratio * piece.clip * (2 if two_rows else 1)
-    x, y = torch.zeros(piece.records, 2000), torch.zeros(piece.records)
+    far = piece.clip * (2 if two_rows else 1)
+    law, stated = stated_law(inner, Reach(far, far if piece.order == 1 else far * math.sqrt(_WIDE), _WIDE))
+    x, y = torch.zeros(piece.records, _WIDE), torch.zeros(piece.records)
     loud = replace(piece, steps=20)
     first, second = _watched(loud, x, y), _watched(loud, x, y, "second")
     for step in (first.flatten(), *first[:5]):
-        check_law(step, stated)
+        check_law(step, stated, law)
     check_uncorrelated(first[:-1].flatten(), first[1:].flatten(), "of two steps")
     check_uncorrelated(first.flatten(), second.flatten(), "of two clients")
 
