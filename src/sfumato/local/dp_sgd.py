@@ -118,20 +118,11 @@ class DpSgd(LocalPiece):
         rows = summed_for(self.law, rows)
         stddev, step = self.law.stddev(rows), rows.grid or 1.0
 
-        def one_by_one(row: Row, drawn: Tensor, key: Key) -> Row:
-            """The sum of whole steps: each record's gradient is formed, clipped and cut off alone, so nothing else rounds it."""
-            total = torch.zeros(len(row), dtype=torch.float64, device=row.device)
-            for number in drawn.tolist():
-                x, y = records.x[number : number + 1], records.y[number : number + 1]
-                alone = clipped(row, x, y, key.child("record", number=number))
-                total += cut_off(clip_rows(alone[None].to(row.dtype), self.clip), rows)[0]
-            return total
-
         def gradient(row: Row, drawn: Tensor, key: Key) -> Row:
             if rows.grid is None:
                 total = clipped(row, records.x[drawn], records.y[drawn], key.child("dropout"))
             else:
-                total = one_by_one(row, drawn, key.child("dropout"))
+                total = _one_by_one(clipped, row, records, drawn, self.clip, rows, key.child("dropout"))
             noisy = self.law.sample((len(row),), stddev / step, key.child("noise")).mul_(step).add_(total.double())
             mean = noisy.div_(self.divisor).float()
             if self.weight_decay:
@@ -141,6 +132,18 @@ class DpSgd(LocalPiece):
             return mean
 
         return _moved(self, task, gradient)
+
+
+def _one_by_one(
+    clipped: ClippedSum, row: Row, records: Records, drawn: Tensor, clip: float, claim: Claim, key: Key
+) -> Row:
+    """The sum of whole steps: each record's gradient is formed, clipped and cut off alone, so that no other one rounds it."""
+    total = torch.zeros(len(row), dtype=torch.float64, device=row.device)
+    for number in drawn.tolist():
+        one = slice(number, number + 1)
+        alone = clipped(row, records.x[one], records.y[one], key.child("record", number=number))
+        total += cut_off(clip_rows(alone[None].to(row.dtype), clip), claim)[0]
+    return total
 
 
 @dataclass(frozen=True)
