@@ -27,7 +27,7 @@ from sfumato.gradients import (
 from sfumato.key import Key
 from sfumato.local.task import Task
 from sfumato.pieces.clip import clipped as clip_rows
-from sfumato.pieces.exact import summed_for
+from sfumato.pieces.exact import ExactLaw, summed_for
 from sfumato.pieces.grid import cut_off
 from sfumato.pieces.law import Gaussian, Law
 from sfumato.pieces.optimizer import GradientDescent
@@ -103,7 +103,8 @@ class DpSgd(LocalPiece):
         return replace(self, steps=2, records=records), records
 
     def train(self, task: Task) -> Rows:
-        clipped = _clipped_sum(task, self.clip, self.order, self.micro_batch)
+        at_once = 1 if isinstance(self.law, ExactLaw) else self.micro_batch
+        clipped = _clipped_sum(task, self.clip, self.order, at_once)
         return torch.stack([self._client(task.only(place), clipped) for place in range(len(task.clients))])
 
     def _client(self, task: Task, clipped: ClippedSum) -> Row:
