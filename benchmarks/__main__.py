@@ -9,7 +9,13 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 PEERS, QUICK = "--peers", "--quick"
-NAMES = {"engine": (PEERS, QUICK), "accounting": (), "per_record": (PEERS, QUICK), "client_level": (QUICK,)}
+NAMES = {
+    "engine": (PEERS, QUICK),
+    "accounting": (),
+    "per_record": (PEERS, QUICK),
+    "client_level": (QUICK,),
+    "exact_noise": (QUICK,),
+}
 
 
 def main(arguments: list[str]) -> int:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,9 +53,7 @@ def rounded_gaussian(count: int, stddev: float, key: Key) -> np.ndarray:
     return both.reshape(-1)[:count]
 
 
-def _turned(
-    radii: np.ndarray, angles: np.ndarray, stddev: float, key: Key, first: int
-) -> tuple[np.ndarray, np.ndarray]:
+def _turned(radii: np.ndarray, angles: np.ndarray, stddev: float, key: Key, first: int) -> tuple[np.ndarray, ...]:
     """The rounded cosine and sine of each pair of words; `first` is the number of the first pair."""
     uniform, turn = _begun(radii), _begun(angles)
     length = np.sqrt(0.0 - 2.0 * np.log(uniform))  # of u = 1 it is 0 and not -0, whose bound would be minus infinity
@@ -62,20 +61,25 @@ def _turned(
     error = error * stddev + 2.0**-52
     turn *= 2.0 * math.pi
     length *= stddev
-
-    def rounded(wave: str) -> np.ndarray:
-        def exact(iv: Any, radius: Any, angle: Any) -> Any:
-            return iv.mpf(stddev) * iv.sqrt(-2 * iv.log(radius)) * getattr(iv, wave)(2 * iv.pi * angle) + 0.5
-
-        def settle(place: int) -> int:  # both of a pair draw the same further bits
-            return _settled((int(radii[place]), int(angles[place])), key.child("more", pair=first + place), exact)
-
+    found = []
+    for wave in ("cos", "sin"):
         value = getattr(np, wave)(turn)
         value *= length
         value += 0.5
-        return _floors(value, error, settle)
+        found.append(_floors(value, error, partial(_settled_turn, wave, radii, angles, stddev, key, first)))
+    return tuple(found)
 
-    return rounded("cos"), rounded("sin")
+
+def _settled_turn(
+    wave: str, radii: np.ndarray, angles: np.ndarray, stddev: float, key: Key, first: int, place: int
+) -> int:
+    """One rounded cosine or sine; both of a pair draw the same further bits."""
+    words = int(radii[place]), int(angles[place])
+    return _settled(
+        words,
+        key.child("more", pair=first + place),
+        lambda iv, u, turn: iv.mpf(stddev) * iv.sqrt(-2 * iv.log(u)) * getattr(iv, wave)(2 * iv.pi * turn) + 0.5,
+    )
 
 
 def discrete_gaussian(count: int, stddev: float, key: Key) -> np.ndarray:
@@ -166,20 +170,18 @@ def _floors(value: np.ndarray, error: np.ndarray, settle: Callable[[int], int]) 
 
 def _log_floors(words: np.ndarray, scale: float, exact_scale: Callable[[Any], Any], key: Key) -> np.ndarray:
     """floor(-scale ln U), up to 2^62; `scale` may be off by 16 units in the last place."""
-
-    def settle(place: int) -> int:
-        def exact(iv: Any, uniform: Any) -> Any:
-            return -exact_scale(iv) * iv.log(uniform)
-
-        return min(2**62, _settled([int(words[place])], key.child("more", place=place), exact))
-
     with np.errstate(divide="ignore", invalid="ignore"):  # what is not finite is not decided by float64
         uniform = _begun(words)
         value = np.log(uniform)
         value *= -scale
         error = 2.0**-47 * value
         error += scale * (2.0**-50 + 2.0**-61 / uniform) + 2.0**-52
-        return _floors(value, error, settle)
+        return _floors(value, error, partial(_settled_log, words, exact_scale, key))
+
+
+def _settled_log(words: np.ndarray, exact_scale: Callable[[Any], Any], key: Key, place: int) -> int:
+    more = key.child("more", place=place)
+    return min(2**62, _settled((int(words[place]),), more, lambda iv, u: -exact_scale(iv) * iv.log(u)))
 
 
 def _kept(words: np.ndarray, sizes: np.ndarray, stddev: float, wide: int, key: Key) -> np.ndarray:
@@ -192,19 +194,23 @@ def _kept(words: np.ndarray, sizes: np.ndarray, stddev: float, wide: int, key: K
     kept = np.asarray(uniform < chance)
     exponent += 1.0
     exponent *= 2.0**-46
-    doubt = np.abs(uniform - chance) <= exponent * chance + 2.0**-62
-
-    def settle(place: int) -> bool:
-        def exact(iv: Any, u: Any) -> Any:
-            variance = iv.mpf(stddev) ** 2
-            return u - iv.exp(-((int(sizes[place]) - variance / wide) ** 2) / (2 * variance))
-
-        bits = int(words[place]) >> 1
-        return _settled([bits], key.child("more", place=place), exact, drawn=_WORD - 1) < 0
-
-    for place in np.flatnonzero(doubt):
-        kept[place] = settle(int(place))
+    for place in map(int, np.flatnonzero(np.abs(uniform - chance) <= exponent * chance + 2.0**-62)):
+        kept[place] = _settled_keep(int(words[place]), int(sizes[place]), stddev, wide, key.child("more", place=place))
     return kept
+
+
+def _settled_keep(word: int, size: int, stddev: float, wide: int, key: Key) -> bool:
+    """Whether the number that begins with the upper 63 bits of a word is below exp(-(size - stddev^2/wide)^2 / (2 stddev^2))."""
+
+    return (
+        _settled(
+            (word >> 1,),
+            key,
+            lambda iv, u: u - iv.exp(-((size - iv.mpf(stddev) ** 2 / wide) ** 2) / (2 * iv.mpf(stddev) ** 2)),
+            drawn=_WORD - 1,
+        )
+        < 0
+    )
 
 
 def _settled(words: Sequence[int], key: Key, exact: Callable[..., Any], drawn: int = _WORD) -> int:

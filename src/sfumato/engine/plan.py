@@ -28,8 +28,8 @@ from sfumato.pieces.protocol import LocalPiece
 from sfumato.update import Layout
 
 if TYPE_CHECKING:
+    from sfumato.engine.slots import Slots
     from sfumato.objective import Objective
-    from sfumato.round import Round
 
 PATHS = ("loop", "stacked", "vmapped")
 _MOST_CLIENTS = 64
@@ -61,16 +61,15 @@ class Plan:
         return OneByOne(module) if self.path == "loop" else Stacked(module, vmapped=self.path == "vmapped")
 
 
-def choose(
-    round: Round, module: nn.Module, layout: Layout, objective: Objective, example: Records, population: int
-) -> Plan:
+def choose(slots: Slots, module: nn.Module, objective: Objective, example: Records, population: int) -> Plan:
     """The fastest plan for the expected cohort, from a few steps on made-up records; no private data is looked at."""
     # Threads inside a block, or a block for each worker; a small one may stay in its core's cache.
+    round, layout = slots.round, slots.layout
     workers = sorted({1, torch.get_num_threads() if example.x.device.type == "cpu" else 1})
     trial = _Trial(round.local, module, layout, objective, example)
     candidates = [Plan(workers=many) for many in workers]
     block = min(_MOST_CLIENTS, _BLOCK_BYTES // (4 * layout.dimension))
-    alone = round.local.one_by_one  # it trains one client after another, whatever the block
+    alone = slots.alone or round.local.one_by_one  # one client is trained after another, whatever the block
     if block > 1 and not alone and not any(isinstance(part, _LOOP_ONLY) for part in module.modules()):
         sizes = [*(few for few in _SMALL_BLOCKS if few < block), block]
         works = (path for path in ("stacked", "vmapped") if trial.agrees(Plan(path, block)))

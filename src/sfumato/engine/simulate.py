@@ -141,7 +141,12 @@ def _check_whole(ledger: Ledger, found: Checkpoint | None) -> None:
 
 def _first(job: Job, population: Population, described: str, plan: Plan | None) -> Checkpoint:
     slots, params = job.slots, job.slots.layout.row(job.module)
-    plan = plan or choose(slots.round, job.module, slots.layout, job.objective, job.example, population.size)
+    plan = plan or choose(slots, job.module, job.objective, job.example, population.size)
+    if slots.alone and plan.path != "loop":
+        raise BadValue(
+            f"{plan}: with exact noise a client's row may not depend on who is computed beside it, not even in its last bit. Use a "
+            "plan with path='loop', or leave it out."
+        )
     return Checkpoint(0, 0, described, plan, params, slots.round.optimizer.start(params), {}, slots.start())
 
 

@@ -48,6 +48,11 @@ class Slots:
     layout: Layout
 
     @property
+    def alone(self) -> bool:
+        """Whether each client must be computed alone: rounding beside others would make its row on a grid depend on them."""
+        return any(claim.grid is not None for claim in self.proof.before)
+
+    @property
     def length(self) -> int:
         return self.round.local.message_length(self.layout)
 

@@ -59,7 +59,8 @@ class ClippedSum:
     a restart (where inputs are no real numbers, by its own records, once it has three): one pass with layer rules if every
     trainable parameter belongs to a layer with a rule (without autograd if the module is a plain chain of layers), else
     `vmap(grad)`. Either is taken only if it agrees on a few records, in two orders, with autograd on each record alone; and
-    that loop is taken when neither does, and for a batch in which a layer turns out to be used as its rule does not cover.
+    that loop is taken when neither does, for a batch in which a layer turns out to be used as its rule does not cover, and where
+    a `micro_batch` is one record: then nothing at all of a term depends on other records.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class ClippedSum:
             return total
         with self._copy() as copied:
             choice = self._choice
-            if choice is None:
+            if choice is None and self.micro_batch > 1:
                 choice = chosen(copied, row, x, y)
                 self._choice = choice or self._choice  # another thread may have had a batch to choose by
             way, problem = one_by_one if choice is None else choice.way, copied

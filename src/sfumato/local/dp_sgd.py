@@ -26,6 +26,9 @@ from sfumato.gradients import (
 )
 from sfumato.key import Key
 from sfumato.local.task import Task
+from sfumato.pieces.clip import clipped as clip_rows
+from sfumato.pieces.exact import ExactLaw, summed_for
+from sfumato.pieces.grid import cut_off
 from sfumato.pieces.law import Gaussian, Law
 from sfumato.pieces.optimizer import GradientDescent
 from sfumato.pieces.payment import check_batch, pay_in_local_steps
@@ -46,7 +49,8 @@ class DpSgd(LocalPiece):
     States, for records: each step is the law's release on sampled records, accounted as drawn. Poisson batches under
     add/remove cost the clip norm, fixed-size ones twice that at rate size/records (a record that joins displaces another); all
     steps of a round happen only when the client takes part, which everybody may see (a mixture). It holds against the server
-    too. For clients: nothing.
+    too. For clients: nothing. With an exact law (RoundedGaussian) gradients are formed one at a time and cut off at a grid, so
+    that no rounding of a sum depends on a record; a batch then takes as long as its records one after another.
     """
 
     steps: int
@@ -93,11 +97,12 @@ class DpSgd(LocalPiece):
 
     def unproven(self, claim: Claim) -> Claim:
         """How a round without a guarantee goes on: the noise is drawn all the same."""
-        return replace(claim, stddev=self._stddev(claim.dimension))
+        return replace(claim, stddev=self.law.stddev(self._rows(self.records, claim.dimension)))
 
-    def _stddev(self, dimension: int) -> float:
-        record = Claim(Unit.RECORD, self.batch.relation, self.records, dimension)
-        return self.law.stddev(record.clipped(self.clip, self.order))
+    def _rows(self, records: int, dimension: int) -> Claim:
+        """What bounds a record's row, where the noise is added."""
+        rows = Claim(Unit.RECORD, self.batch.relation, records, dimension).clipped(self.clip, self.order)
+        return summed_for(self.law, rows)
 
     def check(self, module: nn.Module, loss: LossPerRecord, example: Records) -> None:
         check_records_do_not_mix(module, loss, example.x, example.y)
@@ -110,7 +115,8 @@ class DpSgd(LocalPiece):
         return replace(self, steps=2, records=records), records
 
     def train(self, task: Task) -> Rows:
-        clipped = _clipped_sum(task, self.clip, self.order, self.micro_batch)
+        at_once = 1 if isinstance(self.law, ExactLaw) else self.micro_batch
+        clipped = _clipped_sum(task, self.clip, self.order, at_once)
         return torch.stack([self._client(task.only(place), clipped) for place in range(len(task.clients))])
 
     def _client(self, task: Task, clipped: ClippedSum) -> Row:
@@ -121,11 +127,15 @@ class DpSgd(LocalPiece):
                 "each record more often than is accounted. Declare fewer (--records), or leave the client out."
             )
 
-        stddev = self._stddev(len(task.params))
+        rows = self._rows(records.count, len(task.params))
+        stddev, step = self.law.stddev(rows), rows.grid or 1.0
 
         def gradient(row: Row, drawn: Tensor, key: Key) -> Row:
-            total = clipped(row, records.x[drawn], records.y[drawn], key.child("dropout"))
-            noisy = self.law.sample((len(row),), stddev, key.child("noise")).add_(total.double())
+            if rows.grid is None:
+                total = clipped(row, records.x[drawn], records.y[drawn], key.child("dropout"))
+            else:
+                total = _one_by_one(clipped, row, records, drawn, self.clip, rows, key.child("dropout"))
+            noisy = self.law.sample((len(row),), stddev / step, key.child("noise")).mul_(step).add_(total.double())
             mean = noisy.div_(self.divisor).float()
             if self.weight_decay:
                 mean = mean + self.weight_decay * row
@@ -134,6 +144,18 @@ class DpSgd(LocalPiece):
             return mean
 
         return _moved(self, task, gradient)
+
+
+def _one_by_one(
+    clipped: ClippedSum, row: Row, records: Records, drawn: Tensor, clip: float, claim: Claim, key: Key
+) -> Row:
+    """The sum of whole steps: each record's gradient is formed, clipped and cut off alone, so that no other one rounds it."""
+    total = torch.zeros(len(row), dtype=torch.float64, device=row.device)
+    for number in drawn.tolist():
+        one = slice(number, number + 1)
+        alone = clipped(row, records.x[one], records.y[one], key.child("record", number=number))
+        total += cut_off(clip_rows(alone[None].to(row.dtype), clip), claim)[0]
+    return total
 
 
 @dataclass(frozen=True)

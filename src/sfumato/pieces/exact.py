@@ -7,7 +7,7 @@ of a row holds with 2^-21 to spare (`Clip` shrinks by 2^-20), which covers the l
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from sfumato.account.event import DiscreteGaussianEvent, Event
@@ -19,6 +19,33 @@ from sfumato.pieces.law import Gaussian
 
 if TYPE_CHECKING:
     import torch
+
+
+BITS = 20
+_LARGEST_SUM = 2.0**52  # of steps: float64 holds every whole number up to twice that
+
+
+def on_grid(claim: Claim, bits: int, who: object) -> Claim:
+    """The claim after rows were cut off at whole steps: the largest power of 2 up to their bound times 2^-bits."""
+    if math.isinf(claim.l2):
+        raise UnsoundRound(
+            f"{text(who)} comes before anything bounds a row: its step is a part of that bound.",
+            "put Clip(norm) into the client slot, before the grid.",
+        )
+    _, exponent = math.frexp(claim.l2)
+    step = math.ldexp(1.0, exponent - 1 - bits)
+    if claim.population * (claim.l2 / step) > _LARGEST_SUM:
+        raise UnsoundRound(
+            f"{text(who)}: the rows of all {claim.population:,} may add up to more than 2^52 steps, which float64 does not add "
+            "exactly.",
+            "use a grid of fewer bits.",
+        )
+    return replace(claim, grid=step)
+
+
+def summed_for(law: object, claim: Claim) -> Claim:
+    """The claim of a sum to which this law's noise is added: of rows cut off at a grid, if the law draws whole steps."""
+    return on_grid(claim, BITS, law) if isinstance(law, ExactLaw) else claim
 
 
 def _stddev(law: Gaussian, claim: Claim) -> float:

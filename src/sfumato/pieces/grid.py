@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
-from sfumato.claim import Claim, text
-from sfumato.errors import BadValue, UnsoundRound
+from sfumato.claim import Claim
+from sfumato.errors import BadValue
 from sfumato.pieces.context import Context
+from sfumato.pieces.exact import BITS, on_grid
 from sfumato.pieces.protocol import ClientPiece
 from sfumato.shapes import Rows
 
 _MOST_BITS = 21  # a coordinate then has at most 22 bits, which float32 holds
-_LARGEST_SUM = 2.0**52  # of steps: float64 holds every whole number up to twice that
 
 
 @dataclass(frozen=True)
@@ -26,33 +25,21 @@ class Grid(ClientPiece):
     of the norm.
     """
 
-    bits: int = 20
+    bits: int = BITS
     keeps_grid: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.bits, int) or not 1 <= self.bits <= _MOST_BITS:
             raise BadValue(f"Grid(bits={self.bits}): a whole number from 1 to {_MOST_BITS}, e.g. 20.")
 
-    def step(self, claim: Claim) -> float:
-        """The step, from the norm that bounds a row: a public number."""
-        _, exponent = math.frexp(claim.l2)
-        return math.ldexp(1.0, exponent - 1 - self.bits)
-
     def __call__(self, rows: Rows, context: Context) -> Rows:
-        step = self.step(context.claim)
-        return rows.div(step).trunc_().mul_(step)  # exact: the step is a power of 2
+        return cut_off(rows, on_grid(context.claim, self.bits, self))
 
     def carry(self, claim: Claim) -> Claim:
-        if math.isinf(claim.at_client(self).l2):
-            raise UnsoundRound(
-                f"{text(self)} comes before anything bounds a row: its step is a part of that bound.",
-                "put Clip(norm) into the client slot, before the grid.",
-            )
-        step = self.step(claim)
-        if claim.population * (claim.l2 / step) > _LARGEST_SUM:
-            raise UnsoundRound(
-                f"{text(self)}: the rows of {claim.population:,} clients may add up to more than 2^52 steps, which float64 does "
-                "not add exactly.",
-                "use a grid of fewer bits.",
-            )
-        return replace(claim, grid=step)
+        return on_grid(claim.at_client(self), self.bits, self)
+
+
+def cut_off(rows: Rows, claim: Claim) -> Rows:
+    """Each coordinate at a whole number of the claim's steps, toward zero. It is exact, as a step is a power of 2."""
+    assert claim.grid is not None, "the claim knows its grid"
+    return rows.div(claim.grid).trunc_().mul_(claim.grid)

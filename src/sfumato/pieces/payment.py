@@ -14,7 +14,7 @@ from sfumato.account.event import Event, Mixture, Relation, Repeated, Unit
 from sfumato.account.shuffled import ShuffledEvent, pure_epsilon
 from sfumato.claim import Claim, text
 from sfumato.errors import UnsoundRound
-from sfumato.pieces.exact import ExactLaw, SharesOf
+from sfumato.pieces.exact import ExactLaw, SharesOf, summed_for
 from sfumato.pieces.law import Law
 from sfumato.pieces.sampler import FixedSize, Sampler
 
@@ -153,6 +153,7 @@ def pay_in_local_steps(
     check_batch(batch)
     drawn = replace(batch, curious=0) if isinstance(batch, FixedSize) else batch
     step = drawn.carry(Claim(Unit.CLIENT, relation, records, claim.dimension)).clipped(clip, order)
+    step = summed_for(law, step)
     stddev = law.stddev(step)
     cost = Repeated(step.amplified(partial(law.event, stddev)), steps)
 
