@@ -249,6 +249,8 @@ def test_it_reduces_drift_on_clients_that_differ() -> None:
             sample=Everyone(), local=Sgd(lr=0.5, steps=20, batch_size=140), aggregate=RealisedMean(), personal=personal,
             nonprivate=True,
         )  # fmt: skip
-        *_, progress = simulate(round, population, module, classification(10), rounds=10, seed=0, plan=Plan("stacked", 10))
+        *_, progress = simulate(
+            round, population, module, classification(10), rounds=10, seed=0, plan=Plan("stacked", 10)
+        )
         losses[personal] = evaluate(progress.module, digits.train, classification(10))["loss"]
     assert losses[ControlVariates()] < 0.7 * losses[None], losses

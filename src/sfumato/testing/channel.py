@@ -12,7 +12,7 @@ from sfumato.key import Key
 from sfumato.pieces.protocol import Channel
 
 
-def check_shuffler(channel: Channel, *, messages: int = 4, draws: int = 6000) -> None:
+def check_shuffler(channel: Channel, *, messages: int = 4, draws: int = 3000) -> None:
     """Every order of a few messages is equally likely, anew for every key; the same key gives the same one."""
     root, orders = Key.from_seed(29), list(permutations(range(messages)))
     found = Counter(_order(channel, messages, root.child("draw", number=draw)) for draw in range(draws))
