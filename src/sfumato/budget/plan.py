@@ -149,8 +149,14 @@ class Planning:
         try:
             return calibrate_noise(event, budget.epsilon, budget.delta, guess=guess)
         except CannotAccount as error:
+            why = str(error)
+            if way == "clip" and not isinstance(self.round.sample, Poisson | Everyone):
+                why = (
+                    f"with {text(self.round.sample)} a client displaces another, whose own norm counts too. Use Poisson "
+                    "sampling, or larger budgets."
+                )
             raise CannotAccount(
-                f"the budget of epsilon {budget.epsilon:g} at delta {budget.delta:g} cannot be kept by {way!r}: {error}"
+                f"the budget of epsilon {budget.epsilon:g} at delta {budget.delta:g} cannot be kept by {way!r}: {why}"
             ) from None
 
     def _cost(self, round: Round, rounds: int) -> Event:

@@ -13,7 +13,6 @@ from torch import nn
 
 from sfumato import recipes
 from sfumato.budget.budgets import Budgets
-from sfumato.budget.plan import planned
 from sfumato.calibration import calibrate, with_noise
 from sfumato.data.load import NAMES, build_population
 from sfumato.data.load import load as load_data
@@ -27,9 +26,9 @@ from sfumato.models import build as build_model
 from sfumato.objective import Objective, classification, multi_label, next_character, regression
 from sfumato.pieces.sampler import FixedSize
 from sfumato.round import Round
+from sfumato.run.budgeted import budgeted
 from sfumato.run.read_round import read_round
 from sfumato.run.request import DataRequest, ModelRequest, Request, typed
-from sfumato.update import Layout
 
 
 @dataclass(frozen=True)
@@ -97,18 +96,18 @@ def _round(request: Request, found: Mapping[str, Any], budgets: Budgets | None, 
             f"{request.recipe or 'this round'} hides nothing, so no epsilon can be asked of it. Leave --epsilon out (--set "
             "epsilon=none takes it out of a config), or use dp-fedavg."
         )
-    if budgets is not None and request.pieces is None:
-        if "round" in found:
-            return read_round(found["round"])
-        dimension = round.local.message_length(Layout.of(module))
-        return planned(round, budgets, request.rounds, clients, dimension, options.get("noise_multiplier"))
-    if request.epsilon is None or request.pieces is not None or "noise_multiplier" in options:
+    if request.pieces is not None:
         return round
+    if "round" in found:  # a run that goes on, in which clients have settings of their own
+        return read_round(found["round"])
+    if budgets is not None:
+        return budgeted(round, budgets, request, clients, module, options.get("noise_multiplier"))
     if (noise_multiplier := found.get("noise_multiplier")) is not None:
-        return with_noise(round, noise_multiplier)
-    return calibrate(
-        round, epsilon=request.epsilon, delta=request.chosen_delta, rounds=request.rounds, population=clients
-    )
+        return with_noise(round, noise_multiplier) if request.epsilon and "noise_multiplier" not in options else round
+    if request.epsilon is not None and "noise_multiplier" not in options:
+        delta = request.chosen_delta
+        round = calibrate(round, epsilon=request.epsilon, delta=delta, rounds=request.rounds, population=clients)
+    return budgeted(round, None, request, clients, module)
 
 
 def _check_records(data: DataRequest, built: Round) -> None:
