@@ -143,6 +143,11 @@ def test_noise_of_ones_own_decides_the_clips() -> None:
         (dp_round(sample=FixedSize(3)), {0: {"epsilon": 2.0, "rounds": 3}}, "everybody else's chance"),
         (dp_round(client=(sfumato.AdaptiveClip(),)), {0: (1.0, DELTA)}, r"needs a Clip\(norm\)"),
         (dp_round(), {0: {"epsilon": 1e-3, "by": "rounds"}}, "does not last one round"),
+        (
+            dp_round(client=(ClipPerClient(Clip(1.0), {3: Clip(0.5)}),)),
+            {0: (1.0, DELTA)},
+            "settings of their own in this round already",
+        ),
         (dp_round(server=(), nonprivate=True), {0: (1.0, DELTA)}, "proves nothing"),
     ],
     ids=lambda one: "" if isinstance(one, Round) else str(one),
@@ -161,6 +166,14 @@ def test_a_fixed_cohort_lends_little_room() -> None:
         budgets(dp_round(sample=FixedSize(3)), {**near, 0: (0.5, DELTA)})
     with pytest.raises(BadValue, match="Leave it out"):
         budgets(RECORDS, near, noise_multiplier=1.0)
+
+
+def test_one_budget_for_all_is_a_calibrated_round() -> None:
+    for round in (dp_round(), RECORDS):
+        found = budgets(round, {"default": (4.0, DELTA)})
+        same = sfumato.calibrate(round, epsilon=4.0, delta=DELTA, rounds=ROUNDS, population=CLIENTS)
+        assert not proof(found).parts and type(found.local) is type(round.local)
+        assert spent(found, None) == pytest.approx(spent(same, None), rel=1e-3)
 
 
 def test_shares_of_noise_need_everybody_in_every_round() -> None:

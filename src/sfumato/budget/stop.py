@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sfumato.account import accountant
+from sfumato.account.calibrate import most_rounds
 from sfumato.account.event import Event, Nothing, compose
 from sfumato.account.inside import for_client, places_of
 from sfumato.derive import UnitDerivation
@@ -75,10 +75,7 @@ def _lasts(
 
 
 def _last(line: Budget, before: Event, proof: UnitDerivation, rounds: int, client: int | None) -> int:
-    price = accountant("auto")
-    low, high = 0, rounds
-    while low < high:
-        middle = (low + high + 1) // 2
-        event = for_client(compose(before, proof.after(middle)), client)
-        low, high = (middle, high) if price.epsilon(event, line.delta) <= line.epsilon else (low, middle - 1)
-    return low
+    def event(count: int) -> Event:
+        return for_client(compose(before, proof.after(count)), client)
+
+    return most_rounds(event, line.epsilon, line.delta, rounds)

@@ -54,7 +54,8 @@ def prepare(request: Request, found: Mapping[str, Any] | None = None) -> Prepare
     however many rounds it gets.
     """
     request.require_named("simulate(round, population, module, objective, ...).")
-    check_delta(request.chosen_delta if not request.budgets else request.delta or 0.5)
+    if not request.budgets or request.delta is not None:
+        check_delta(request.chosen_delta)
     population, test, outputs, counts = _data(request)
     budgets = Budgets.of(request.budgets, population.size, population.ids) if request.budgets else None
     if budgets is not None and request.delta is None:
