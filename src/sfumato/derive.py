@@ -45,12 +45,12 @@ class UnitDerivation:
         """How often the events are due from round `start` on, up to that many rounds; rounds are counted from 0."""
         return -(-rounds // self.every) - -(-start // self.every)
 
-    def at(self, number: int, view: str = "world", anew: bool = False) -> Event | None:
-        """What one round costs in one view, by its number; None where nothing is proven there.
+    def at(self, number: int, server: bool = False, anew: bool = False) -> Event | None:
+        """What one round costs, by its number; None where nothing is proven against the server.
 
         A round that is drawn `anew` is paid for whatever an earlier one has paid.
         """
-        return self.seen(view, number + 1, number, anew)
+        return self.seen("server" if server else "world", number + 1, number, anew)
 
     def after(self, rounds: int, start: int = 0, anew: bool = False) -> Event:
         """What rounds `start` to `rounds` cost against everyone who sees the model."""

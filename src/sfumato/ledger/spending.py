@@ -86,7 +86,7 @@ def _cost(proof: UnitDerivation, number: int, anew: bool) -> Cost:
     world = proof.at(number, anew=anew)
     assert world is not None, "everyone's view has an event"
     swapped = None if proof.swapped is None else _cost(proof.swapped, number, anew)
-    return Cost(proof.relation, world, proof.at(number, "server", anew), swapped)
+    return Cost(proof.relation, world, proof.at(number, server=True, anew=anew), swapped)
 
 
 def open_shared(
