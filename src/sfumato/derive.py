@@ -45,12 +45,12 @@ class UnitDerivation:
         """How often the events are due from round `start` on, up to that many rounds; rounds are counted from 0."""
         return -(-rounds // self.every) - -(-start // self.every)
 
-    def at(self, number: int, view: str = "world", anew: bool = False) -> Event | None:
-        """What one round costs in one view, by its number; None where nothing is proven there.
+    def at(self, number: int, server: bool = False, anew: bool = False) -> Event | None:
+        """What one round costs, by its number; None where nothing is proven against the server.
 
         A round that is drawn `anew` is paid for whatever an earlier one has paid.
         """
-        return self.seen(view, number + 1, number, anew)
+        return self.seen("server" if server else "world", number + 1, number, anew)
 
     def after(self, rounds: int, start: int = 0, anew: bool = False) -> Event:
         """What rounds `start` to `rounds` cost against everyone who sees the model."""
@@ -111,26 +111,27 @@ def derive(round: Round, population: int, dimension: int) -> Derivation:
         raise BadValue(f"population={population}: declare how many clients there are, at least 1.")
     if round.nonprivate or round.unproven:
         return _without_guarantee(round, population, dimension)
+    told = _Told.of(round)
     units: dict[Unit, UnitDerivation] = {}
     refused: dict[Unit, UnsoundRound] = {}
     for unit in Unit:
         try:
-            proof = _walks(round, unit, population, dimension)
+            proof = _walks(told, unit, population, dimension)
         except UnsoundRound as refusal:
             refused[unit] = refusal
             continue
-        units[unit] = dataclasses.replace(proof, swapped=_under_replace(round, proof, population, dimension))
+        units[unit] = dataclasses.replace(proof, swapped=_under_replace(told, proof, population, dimension))
     if round.unit in refused:
         raise refused[round.unit]
     return Derivation(population, dimension, units[round.unit], units, refused)
 
 
-def _under_replace(round: Round, proof: UnitDerivation, population: int, dimension: int) -> UnitDerivation | None:
+def _under_replace(told: _Told, proof: UnitDerivation, population: int, dimension: int) -> UnitDerivation | None:
     """The relation in which everything adds up: what runs under different relations spent is stated in it."""
     if proof.relation is Relation.REPLACE:
         return None
     try:
-        return _walks(round, proof.unit, population, dimension, asked=Relation.REPLACE)
+        return _walks(told, proof.unit, population, dimension, asked=Relation.REPLACE)
     except UnsoundRound:
         return None
 
@@ -138,15 +139,28 @@ def _under_replace(round: Round, proof: UnitDerivation, population: int, dimensi
 PUBLIC_SETTINGS = "each client's budget and settings are public: they were chosen without its data"
 
 
-def _walks(round: Round, unit: Unit, population: int, dimension: int, asked: Relation | None = None) -> UnitDerivation:
+@dataclass(frozen=True)
+class _Told:
+    """A round, and for each piece its slot, its text and who outside the library made it: what no walk changes."""
+
+    round: Round
+    pieces: tuple[tuple[str, Any, str, tuple[str, ...]], ...]
+
+    @staticmethod
+    def of(round: Round) -> _Told:
+        found = ((slot, piece, _short(text(piece)), tuple(outsiders(piece))) for slot, piece in pieces(round))
+        return _Told(round, tuple(found))
+
+
+def _walks(told: _Told, unit: Unit, population: int, dimension: int, asked: Relation | None = None) -> UnitDerivation:
     """One walk for each group of clients that every piece treats alike.
 
     What a client's own walk states holds for it whatever the others' settings are: they are public, the same in both
     neighbouring worlds, and a claim bounds what this client moves. All together are only as safe as the one that pays most.
     """
     found = [
-        (who, _walk(round, unit, population, dimension, asked, who[0] if who else None))
-        for who in _alike(round, population)
+        (who, _walk(told, unit, population, dimension, asked, who[0] if who else None))
+        for who in _alike(told.round, population)
     ]
     (_, first), *others = found
     if not others:
@@ -205,13 +219,14 @@ def _told_apart(steps: tuple[Step, ...]) -> Step:
 
 
 def _walk(
-    round: Round,
+    told: _Told,
     unit: Unit,
     population: int,
     dimension: int,
     asked: Relation | None = None,
     client: int | None = None,
 ) -> UnitDerivation:
+    round = told.round
     relation = asked or (round.sample.relation if unit is Unit.CLIENT else Relation.REPLACE)
     remembers, is_asked = round.personal is not None, asked is not None
     alike = not any(piece.named for _, piece in pieces(round))
@@ -220,7 +235,7 @@ def _walk(
     steps: list[Step] = []
     before: list[Claim] = []
     try:
-        for slot, piece in pieces(round):
+        for slot, piece, words, makers in told.pieces:
             before.append(claim)
             claim = _carried(piece, claim)
             if slot == "client" and before[-1].share is not None:
@@ -228,8 +243,8 @@ def _walk(
                     f"{text(piece)} comes after the noise shares and may change the noise that they add up to.",
                     "put NoiseShare last in the client slot.",
                 )
-            claim = claim.assuming(*(f"as stated by {name}" for name in outsiders(piece)))
-            steps.append(_stated(slot, piece, claim))
+            claim = claim.assuming(*(f"as stated by {name}" for name in makers))
+            steps.append(_stated(slot, words, claim))
         if claim.world is None:
             raise UnsoundRound(
                 "no piece of this round adds noise, so nothing is hidden from those who see the model.",
@@ -280,9 +295,9 @@ def _short(words: str) -> str:
     return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 4]} ..."
 
 
-def _stated(slot: str, piece: Any, claim: Claim) -> Step:
+def _stated(slot: str, words: str, claim: Claim) -> Step:
     opening = f"neighbours: {claim.relation.words} one {claim.unit}"
-    return Step(slot, _short(text(piece)), opening if slot == "sample" or claim.sampling is None else str(claim))
+    return Step(slot, words, opening if slot == "sample" or claim.sampling is None else str(claim))
 
 
 def _without_guarantee(round: Round, population: int, dimension: int) -> Derivation:
@@ -295,7 +310,7 @@ def _without_guarantee(round: Round, population: int, dimension: int) -> Derivat
         before.append(claim)
         try:
             claim = _carried(piece, claim)
-            steps.append(_stated(slot, piece, claim))
+            steps.append(_stated(slot, _short(text(piece)), claim))
         except UnsoundRound as refusal:
             claim = piece.unproven(claim)
             steps.append(Step(slot, text(piece), refusal.reason, proven=False))

@@ -76,8 +76,7 @@ def simulate(
         force_ledger=force_ledger,
     )
     prepared = gathered(request, round, population, module, objective, test)
-    if budgets is not None:
-        prepared = with_budgets(prepared, budgets, None if folder is None or not resume else Path(folder))
+    prepared = with_budgets(prepared, budgets, None if folder is None or not resume else Path(folder))
     return Run(
         prepared, None if folder is None else Path(folder), resume=resume, plan=plan, page=write_page, executor=executor
     )

@@ -80,6 +80,22 @@ def smallest_noise(
     return math.exp(safe)
 
 
+def most_rounds(event_after: Callable[[int], Event], epsilon: Real, delta: Real, rounds: int) -> int:
+    """The most rounds, up to `rounds`, whose proven epsilon is at most the target; `event_after` costs more as they grow.
+
+    >>> from sfumato.account.event import GaussianEvent, Nothing, Repeated
+    >>> most_rounds(lambda n: Repeated(GaussianEvent(10.0), n) if n else Nothing(), 2.0, 1e-5, rounds=100)
+    25
+    """
+    price = accountant("auto")
+    low, high = 0, rounds
+    while low < high:
+        middle = (low + high + 1) // 2
+        within = price.epsilon(event_after(middle), delta) <= epsilon
+        low, high = (middle, high) if within else (low, middle - 1)
+    return low
+
+
 def _secant(last: tuple[float, float] | None, now: tuple[float, float], aim: float) -> float:
     """How far to go from `now` to reach `aim`: log epsilon falls almost linearly in log noise."""
     slope = -1.3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 
 from sfumato.account.event import (
@@ -65,16 +66,29 @@ def for_client(event: Event, client: int | None) -> Event:
 
 def each_client(event: Event) -> list[Event]:
     """The different things that happened to clients, whoever they are."""
-    different = dict.fromkeys(part for part in event.walk() if isinstance(part, ByClient))
-    if not different:
-        return [event]
-    places: dict[int, list[tuple[int, int]]] = {}
+    return for_clients(event)
+
+
+def for_clients(event: Event, who: Iterable[int] | None = None, but: Iterable[int] = ()) -> list[Event]:
+    """The different things that happened to these clients; to all, but for some, where none are named."""
+    places = places_of(event)
+    left_out = set(but)
+    asked = [None, *sorted(client for client in places if client not in left_out)] if who is None else who
+    alike: dict[tuple[tuple[int, int], ...], int | None] = {}
+    for client in asked:
+        alike.setdefault(() if client is None else places.get(client, ()), client)
+    return list(dict.fromkeys(for_client(event, client) for client in alike.values()))
+
+
+def places_of(*events: Event) -> dict[int, tuple[tuple[int, int], ...]]:
+    """Which groups each client is in, wherever events tell clients apart: those in the same ones went through the same."""
+    different = dict.fromkeys(part for event in events for part in event.walk() if isinstance(part, ByClient))
+    found: dict[int, list[tuple[int, int]]] = {}
     for nth, part in enumerate(different):
-        for place, (who, _) in enumerate(part.groups):
-            for client in who:
-                places.setdefault(client, []).append((nth, place))
-    alike = {tuple(found): client for client, found in sorted(places.items(), reverse=True)}
-    return list(dict.fromkeys(for_client(event, client) for client in (None, *sorted(alike.values()))))
+        for place, (clients, _) in enumerate(part.groups):
+            for client in clients:
+                found.setdefault(client, []).append((nth, place))
+    return {client: tuple(places) for client, places in found.items()}
 
 
 def dearest(event: Event) -> list[Event]:

@@ -15,8 +15,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from sfumato.account.event import Unit
 from sfumato.errors import BadValue, DataError, nearest
-from sfumato.pieces.own import Own, by_number
+from sfumato.ledger.ledger import Budget
+from sfumato.pieces.own import Own
 
 WAYS = ("noise", "clip", "rate", "rounds")
 
@@ -109,11 +111,13 @@ class Budgets:
         usual = [] if self.default is None or named == size else [((), self.default)]
         return [*usual, *self.own]
 
-    def client(self, number: int) -> ClientBudget:
-        """One client's budget."""
-        found: ClientBudget | None = by_number(self.own).get(number, self.default)
-        assert found is not None, "every client has one"
-        return found
+    def lines(self, unit: Unit, size: int | None = None) -> tuple[Budget, ...]:
+        """The lines that a ledger holds of them; without `size` there may always be others."""
+        named = tuple(sorted(client for who, _ in self.own for client in who))
+        groups = self.groups(len(named) + 1 if size is None else size)
+        return tuple(
+            Budget(budget.epsilon, budget.delta, unit, who or None, () if who else named) for who, budget in groups
+        )
 
     @property
     def delta(self) -> float:

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sfumato.account import accountant, calibrate_noise
+from sfumato.account.calibrate import most_rounds
 from sfumato.account.event import Event, Unit
 from sfumato.account.inside import for_client
 from sfumato.budget.budgets import Budgets, ClientBudget
 from sfumato.calibration import with_noise
 from sfumato.claim import text
 from sfumato.data.population import Population
+from sfumato.derive import pieces
 from sfumato.errors import BadValue, CannotAccount
 from sfumato.local.dp_sgd import DpSgd
 from sfumato.local.per_client import PerClient
@@ -60,6 +62,8 @@ def planned(
     """The same, of budgets by number."""
     if round.nonprivate or round.unproven:
         raise BadValue("budgets: this round proves nothing, so no budget can be kept to. Use one that is proven.")
+    if any(piece.named for _, piece in pieces(round)):
+        raise BadValue("budgets: clients have settings of their own in this round already. Give one that has none.")
     groups = given.groups(population)
     own_noise = round.unit is Unit.RECORD and round.local.noise_and_norm() is not None
     ways = {budget: _way(budget, own_noise) for _, budget in groups}
@@ -149,8 +153,14 @@ class Planning:
         try:
             return calibrate_noise(event, budget.epsilon, budget.delta, guess=guess)
         except CannotAccount as error:
+            why = str(error)
+            if way == "clip" and not isinstance(self.round.sample, Poisson | Everyone):
+                why = (
+                    f"with {text(self.round.sample)} a client displaces another, whose own norm counts too. Use Poisson "
+                    "sampling, or larger budgets."
+                )
             raise CannotAccount(
-                f"the budget of epsilon {budget.epsilon:g} at delta {budget.delta:g} cannot be kept by {way!r}: {error}"
+                f"the budget of epsilon {budget.epsilon:g} at delta {budget.delta:g} cannot be kept by {way!r}: {why}"
             ) from None
 
     def _cost(self, round: Round, rounds: int) -> Event:
@@ -167,18 +177,14 @@ class Planning:
 
     def _last(self, settings: Settings, budget: ClientBudget) -> int:
         """How many rounds the budget lasts."""
-        probe, price = self._probe(settings), accountant("auto")
-        low, high = 0, min(budget.rounds or self.rounds, self.rounds)
-        while low < high:
-            middle = (low + high + 1) // 2
-            within = price.epsilon(self._cost(probe, middle), budget.delta) <= budget.epsilon
-            low, high = (middle, high) if within else (low, middle - 1)
-        if low == 0:
+        probe, most = self._probe(settings), min(budget.rounds or self.rounds, self.rounds)
+        last = most_rounds(lambda count: self._cost(probe, count), budget.epsilon, budget.delta, most)
+        if last == 0:
             raise BadValue(
                 f"the budget of epsilon {budget.epsilon:g} at delta {budget.delta:g} does not last one round. Raise it, or "
                 "the noise, or keep to it in another way."
             )
-        return low
+        return last
 
     @property
     def _clip(self) -> Clip:
@@ -205,12 +211,13 @@ class Planning:
         round = self.round
         if any(settings.local for settings in every):
             local = round.local
-            changed["local"] = PerClient(usual.local or local, [(who, one.local or local) for who, one in own])
+            others = [(who, one.local or local) for who, one in own]
+            changed["local"] = PerClient(usual.local or local, others) if own else usual.local
         if any(settings.clip for settings in every):
-            pieces, clip = list(round.client), self._clip
+            slot, clip = list(round.client), self._clip
             norms = ClipPerClient(usual.clip or clip, [(who, one.clip or clip) for who, one in own])
-            pieces[pieces.index(clip)] = norms
-            changed["client"] = tuple(pieces)
+            slot[slot.index(clip)] = norms
+            changed["client"] = tuple(slot)
             if norms.norm < clip.norm:  # the noise is a multiple of the widest norm, and stays as large as it was
                 round = with_noise(round, self.noise * clip.norm / norms.norm * (1.0 + 1e-9))
         if any(settings.presence for settings in every):

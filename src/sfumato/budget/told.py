@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from sfumato.account.event import Event
 from sfumato.budget.budgets import Budgets, ranges
 from sfumato.local.per_client import PerClient
 from sfumato.pieces.clip import Clip
@@ -12,15 +12,13 @@ from sfumato.pieces.clip_per_client import ClipPerClient
 from sfumato.pieces.presence import PoissonPerClient
 from sfumato.round import Round
 
-Spent = Callable[[int, float], float | None]  # epsilon that was spent on a client at a delta
 
-
-def told(given: Budgets, round: Round, size: int, spent: Spent) -> list[dict[str, Any]]:
+def told(given: Budgets, round: Round, size: int, event: Event) -> list[dict[str, Any]]:
     """One line for each budget: whose it is, what it is, how it is kept to, and what was spent. Public facts all."""
     named = {client for who, _ in given.own for client in who}
     other = next((client for client in range(size) if client not in named), 0)
     lines = []
-    for who, budget in given.groups(size):
+    for (who, budget), line in zip(given.groups(size), given.lines(round.unit, size), strict=True):
         client = who[0] if who else other
         lines.append(
             {
@@ -29,7 +27,7 @@ def told(given: Budgets, round: Round, size: int, spent: Spent) -> list[dict[str
                 **dict.fromkeys(("law", "by", "rounds")),
                 **budget.to_table(),
                 **_settings(round, client),
-                "spent": spent(client, budget.delta),
+                "spent": line.spent(event),
             }
         )
     return lines

@@ -45,7 +45,7 @@ def in_words(lines: Sequence[Mapping[str, Any]]) -> list[str]:
             clients_in_words(line),
             f"{line['epsilon']:g}",
             f"{line['delta']:g}",
-            "unproven" if line["spent"] is None else rounded_up(line["spent"], 4),
+            rounded_up(line["spent"], 4),
             settings_in_words(line),
         )
         for line in lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,8 +27,11 @@ def ledger(
     delta: Annotated[
         float | None, typer.Option(help="Where to read epsilon; else the budget's, else the run's.")
     ] = None,
-    unit: Annotated[Unit, typer.Option(help="For --budget: whose.")] = Unit.CLIENT,
+    unit: Annotated[Unit, typer.Option(help="For --budget and --budgets: whose.")] = Unit.CLIENT,
     budget: Annotated[float | None, typer.Option(help="Set the common budget: no run goes past this epsilon.")] = None,
+    budgets: Annotated[
+        Path | None, typer.Option(help="Set each client's own budget, from a file: it stops alone.")
+    ] = None,
     export: Annotated[Path | None, typer.Option(help="Write everything to a JSON file.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Check the file; exit status 2 if it is damaged.")] = False,
     json: Json = False,
@@ -49,6 +53,10 @@ def ledger(
         if delta is None:
             raise BadValue("--budget needs --delta: epsilon means nothing without it.")
         book.set_budget(Budget(budget, check_delta(delta), unit))
+    if budgets is not None:
+        from sfumato.budget.budgets import Budgets
+
+        book.set_own_budgets(Budgets.of(budgets, sys.maxsize).lines(unit))
     at = check_delta(_delta(book, delta))
     found = _contents(book, at)
     if export is not None:
@@ -68,6 +76,8 @@ def _delta(book: Ledger, given: float | None) -> float:
         return given
     if book.budget is not None:
         return book.budget.delta
+    if book.own_budgets:
+        return max(line.delta for line in book.own_budgets)
     toml = book.path.with_name("run.toml") if book.path is not None and book.path.name == "ledger.sqlite" else None
     found = resolved(toml).get("delta") if toml is not None and toml.is_file() else None
     if found is None:
@@ -98,6 +108,7 @@ def _contents(book: Ledger, delta: float) -> dict[str, Any]:
         "schema": int(book.fact("schema") or 0),
         "population": book.fact("population"),
         "budget": None if book.budget is None else asdict(book.budget),
+        "own_budgets": _own(book),
         "delta": delta,
         "spent": {
             unit: {
@@ -120,7 +131,21 @@ def _contents(book: Ledger, delta: float) -> dict[str, Any]:
     }
 
 
+def _own(book: Ledger) -> list[dict[str, Any]]:
+    """Each client's own budget, and what all runs together have spent of it; None where that is not proven."""
+    from sfumato.account.event import Nothing
+
+    lines = []
+    for line in book.own_budgets:
+        cost = book.spent(line.unit)
+        unknown = cost is None and book.count > 0
+        spent = None if unknown else line.spent(Nothing() if cost is None else cost.world)
+        lines.append({**asdict(line), "spent": spent})
+    return lines
+
+
 def _lines(book: Ledger, found: dict[str, Any], delta: float) -> list[str]:
+    from sfumato.guarantee import rounded_up
 
     entries = book.entries()
     lines = [f"population {found['population']}: {book.count} rounds reserved"]
@@ -136,7 +161,13 @@ def _lines(book: Ledger, found: dict[str, Any], delta: float) -> list[str]:
         lines.append("  relations differ, so everything is stated under replace, which all of them have")
     spent = list(found["spent"].values())
     lines += [views["world"]["guarantee"] for views in spent] + [views["server"]["guarantee"] for views in spent[:1]]
+    for line, own in zip(book.own_budgets, found["own_budgets"], strict=True):
+        said = "what is not known" if own["spent"] is None else f"epsilon {rounded_up(own['spent'], 4)}"
+        whose = line.whose or " of each client"
+        lines.append(f"own budget{whose}: epsilon {line.epsilon:g} at delta {line.delta:g}, of which {said} was spent")
     budget = found["budget"]
+    if budget is None and found["own_budgets"]:
+        return lines
     if budget is None:
         set_one = f"sfumato ledger {book.path} --budget EPSILON --delta {delta:g}"
         return [*lines, f"no common budget; set one with: {set_one}"]

@@ -85,16 +85,11 @@ class _Each:
         return planned(round, self.given, self.rounds, self.clients, dimension=1000)
 
     def tell(self, round: Round, event: Event) -> None:
-        from sfumato.account.inside import for_client
-        from sfumato.account.protocol import accountant
         from sfumato.budget.told import told
         from sfumato.budget.words import in_words
 
-        def spent(client: int, delta: float) -> float:
-            return accountant("auto").epsilon(for_client(event, client), delta)
-
         typer.echo("\neach client's own budget, and the epsilon that is spent of it:")
-        for line in in_words(told(self.given, round, self.clients, spent)):
+        for line in in_words(told(self.given, round, self.clients, event)):
             typer.echo(f"  {line}")
 
 

@@ -6,6 +6,7 @@ import copy
 import math
 import os
 import re
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,6 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from sfumato.budget.budgets import Budgets
 from sfumato.data.population import Population, Records, require_population
 from sfumato.derive import Derivation
 from sfumato.engine.checkpoint import FILES, Checkpoint, make_folder, root_key
@@ -27,8 +27,8 @@ from sfumato.errors import BadValue, DataError, LedgerError
 from sfumato.facts import digest
 from sfumato.guarantee import check_delta
 from sfumato.key import Key
-from sfumato.ledger.ledger import Ledger
-from sfumato.ledger.spending import Limit, Spending, limits_of, open_shared
+from sfumato.ledger.ledger import Budget, Ledger
+from sfumato.ledger.spending import Spending, open_shared
 from sfumato.models import check_module
 from sfumato.objective import Objective, check_loss
 from sfumato.round import Round
@@ -47,7 +47,7 @@ def simulate(
     folder: str | Path | None = None,
     resume: bool = False,
     budget: tuple[float, float] | None = None,
-    budgets: Budgets | None = None,
+    own_budgets: Sequence[Budget] = (),
     plan: Plan | None = None,
     device: str = "cpu",
     diagnostics: bool = False,
@@ -58,7 +58,8 @@ def simulate(
 ) -> Simulation:
     """Check everything, then give back the run. `sfumato.simulate` says what the arguments mean, and writes what was found.
 
-    `description` is whatever else makes a run another one. A run that goes on finds its `shared_ledger` by itself.
+    `own_budgets` are those of some clients: the run stops before the round that would pass one. `description` is whatever
+    else makes a run another one. A run that goes on finds its `shared_ledger` by itself.
     """
     population = require_population(population, "simulate")
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
@@ -82,8 +83,8 @@ def simulate(
     inputs = Inputs.of(root, population, start.plan, seed is not None)
     attempt = attempt_of(ledger, start, inputs.replay)
     start = replace(start, attempt=attempt, params=start.params.to(device))
-    limits = [*([] if budget is None else [Limit(*budget)]), *limits_of(budgets, population.size)]
-    spending = Spending(ledger, shared, derivation, name, inputs.replay, seed is not None, tuple(limits))
+    limits = (*(() if budget is None else (Budget(*budget, derivation.primary.unit),)), *own_budgets)
+    spending = Spending(ledger, shared, derivation, name, inputs.replay, seed is not None, limits)
     return Simulation(
         job, derivation, population, spending, rounds, root, path, start, diagnostics, inputs.data, executor
     )

@@ -18,13 +18,14 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sfumato.account.event import Unit, why_not_private
+from sfumato.account.event import Event, Unit, named, why_not_private
+from sfumato.account.inside import for_clients
 from sfumato.account.protocol import accountant
 from sfumato.errors import BudgetExceeded, LedgerError
 from sfumato.ledger.spent import Cost, total
@@ -55,11 +56,28 @@ class Entry:
 
 @dataclass(frozen=True)
 class Budget:
-    """The most that may be spent on each unit, against everyone who sees the models."""
+    """The most that may be spent on each unit, against everyone who sees the models.
+
+    It is that of some `clients`, or that of all `but` some; without either it is common to all.
+    """
 
     epsilon: float
     delta: float
     unit: Unit = Unit.CLIENT
+    clients: tuple[int, ...] | None = None
+    but: tuple[int, ...] = ()
+
+    def spent(self, event: Event) -> float:
+        """What has been spent of it, by the one of its clients that pays most."""
+        price = accountant("auto")
+        return max(price.epsilon(own, self.delta) for own in for_clients(event, self.clients, self.but))
+
+    @property
+    def whose(self) -> str:
+        """Its clients in words; empty if it is common to all."""
+        if self.clients is not None:
+            return f" of {named(self.clients)}"
+        return " of all clients without a budget of their own" if self.but else ""
 
 
 class Ledger:
@@ -183,6 +201,20 @@ class Ledger:
         """Set the common budget; it holds for every later reservation."""
         self._set_fact("budget", json.dumps([budget.epsilon, budget.delta, budget.unit]))
 
+    @property
+    def own_budgets(self) -> tuple[Budget, ...]:
+        """The budgets that clients have for themselves, all runs together: each is a line of this ledger."""
+        found = json.loads(self.fact("own_budgets") or "[]")
+        return tuple(
+            Budget(epsilon, delta, Unit(unit), None if clients is None else tuple(clients), tuple(but))
+            for epsilon, delta, unit, clients, but in found
+        )
+
+    def set_own_budgets(self, budgets: Iterable[Budget]) -> None:
+        """Set clients' own budgets; they hold for every later reservation."""
+        written = [[one.epsilon, one.delta, one.unit, one.clients, one.but] for one in budgets]
+        self._set_fact("own_budgets", json.dumps(written))
+
     def reserve(
         self,
         *,
@@ -213,21 +245,20 @@ class Ledger:
             return int(cursor.lastrowid or 0)
 
     def _check_budget(self, costs: Mapping[Unit, Cost]) -> None:
-        budget = self.budget
-        if budget is None:
-            return
-        after = total([*self._counted(), (costs, 1)], budget.unit)
-        if after is None or why_not_private(after.world) is not None:
-            raise BudgetExceeded(
-                f"{self.path} has a budget for each {budget.unit}, but nothing is proven for {budget.unit}s in this round or in "
-                "an earlier one. Use another ledger."
-            )
-        epsilon = accountant("auto").epsilon(after.world, budget.delta)
-        if epsilon > budget.epsilon:
-            raise BudgetExceeded(
-                f"the next round would bring all runs in {self.path} to epsilon {epsilon:.4g}, over their common budget of "
-                f"{budget.epsilon:g} at delta {budget.delta:g}. The run stops here."
-            )
+        common = () if self.budget is None else (self.budget,)
+        for budget in (*common, *self.own_budgets):
+            after = total([*self._counted(), (costs, 1)], budget.unit)
+            if after is None or why_not_private(after.world) is not None:
+                raise BudgetExceeded(
+                    f"{self.path} has a budget for each {budget.unit}, but nothing is proven for {budget.unit}s in this round or "
+                    "in an earlier one. Use another ledger."
+                )
+            epsilon = budget.spent(after.world)
+            if epsilon > budget.epsilon:
+                raise BudgetExceeded(
+                    f"the next round would bring all runs in {self.path} to epsilon {epsilon:.4g}, over their common budget"
+                    f"{budget.whose} of {budget.epsilon:g} at delta {budget.delta:g}. The run stops here."
+                )
 
     def settle(self, reservation: int) -> None:
         """Say that a round's output is stored."""

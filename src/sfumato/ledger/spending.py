@@ -5,35 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfumato.account import accountant
-from sfumato.account.event import Event, Nothing, Unit, compose, named, why_not_private
-from sfumato.account.inside import for_client
-from sfumato.budget.budgets import Budgets
+from sfumato.account.event import Nothing, Unit, compose, why_not_private
 from sfumato.data.population import Population
 from sfumato.derive import Derivation, UnitDerivation
 from sfumato.errors import BudgetExceeded, LedgerError
-from sfumato.ledger.ledger import Ledger
+from sfumato.ledger.ledger import Budget, Ledger
 from sfumato.ledger.spent import Cost
-
-
-@dataclass(frozen=True)
-class Limit:
-    """The most that a run may spend: on anybody, or on the clients that share a budget of their own; () is all others."""
-
-    epsilon: float
-    delta: float
-    clients: tuple[int, ...] | None = None
-
-    def spent(self, event: Event) -> float:
-        """What it would spend of it."""
-        own = event if self.clients is None else for_client(event, self.clients[0] if self.clients else None)
-        return accountant("auto").epsilon(own, self.delta)
-
-
-def limits_of(budgets: Budgets | None, size: int) -> list[Limit]:
-    """A limit for each budget that clients have."""
-    found = [] if budgets is None else budgets.groups(size)
-    return [Limit(budget.epsilon, budget.delta, who) for who, budget in found]
 
 
 @dataclass(frozen=True)
@@ -46,7 +23,7 @@ class Spending:
     run: str
     inputs: str
     seeded: bool
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[Budget, ...] = ()
 
     def reserve(self, number: int, attempt: int, key: str) -> list[tuple[Ledger, int]]:
         """Commit one round to the shared ledger first: what is reserved there and nowhere else still counts there."""
@@ -91,13 +68,12 @@ class Spending:
         if self.own.holds(key) or (found := self._passed(number + 1, number, attempt)) is None:
             return
         limit, epsilon = found
-        whose = "" if limit.clients is None else f" of {named(limit.clients) if limit.clients else 'the others'}"
         raise BudgetExceeded(
-            f"round {number + 1} would bring epsilon{whose} to {epsilon:.4g}, over the budget of {limit.epsilon:g} at delta "
+            f"round {number + 1} would bring epsilon{limit.whose} to {epsilon:.4g}, over the budget of {limit.epsilon:g} at delta "
             f"{limit.delta:g}. The run stops after {number} rounds; what was released stays within the budget."
         )
 
-    def _passed(self, rounds: int, start: int, attempt: int) -> tuple[Limit, float] | None:
+    def _passed(self, rounds: int, start: int, attempt: int) -> tuple[Budget, float] | None:
         """The first limit that these rounds would pass, and what would be spent of it."""
         proof = self.derivation.primary
         spent = self.own.spent(proof.unit)
@@ -110,7 +86,7 @@ def _cost(proof: UnitDerivation, number: int, anew: bool) -> Cost:
     world = proof.at(number, anew=anew)
     assert world is not None, "everyone's view has an event"
     swapped = None if proof.swapped is None else _cost(proof.swapped, number, anew)
-    return Cost(proof.relation, world, proof.at(number, "server", anew), swapped)
+    return Cost(proof.relation, world, proof.at(number, server=True, anew=anew), swapped)
 
 
 def open_shared(

@@ -84,7 +84,9 @@ class PoissonPerClient(Sampler):
         return Poisson(self.of(claim.client).rate, self.relation)
 
     def carry(self, claim: Claim) -> Claim:
-        return replace(claim, sampling=self, until=self.of(claim.client).rounds)
+        until = self.of(claim.client).rounds
+        claim = claim if until is None else claim.assuming("each client stops by itself after its last round")
+        return replace(claim, sampling=self, until=until)
 
     def chance(self, claim: Claim) -> float:
         return self._of(claim).chance(claim)

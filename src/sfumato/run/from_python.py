@@ -10,15 +10,14 @@ from typing import Any
 from torch import nn
 
 from sfumato.budget.budgets import Budgets
-from sfumato.budget.plan import planned
 from sfumato.data.population import Population, PublicData, require_population, require_public
 from sfumato.imports import is_import_path
 from sfumato.objective import Objective
 from sfumato.round import Round
+from sfumato.run.budgeted import budgeted
 from sfumato.run.prepare import Prepared, example, model_of
 from sfumato.run.read_round import read_round, round_text
 from sfumato.run.request import DataRequest, ModelRequest, Request, resolved
-from sfumato.update import Layout
 
 
 def gathered(
@@ -60,14 +59,18 @@ def gathered(
 
 def with_budgets(prepared: Prepared, given: Any, resumed: Path | None) -> Prepared:
     """The round that keeps to each client's own budget; a run that goes on keeps the one that it began with."""
-    request, population, round = prepared.request, prepared.population, prepared.round
-    budgets = Budgets.of(given, population.size, population.ids)
+    request, population = prepared.request, prepared.population
+    budgets = None if given is None else Budgets.of(given, population.size, population.ids)
     found = {} if resumed is None else resolved(resumed / "run.toml")
     if "round" in found:
         round = read_round(found["round"])
+    elif resumed is None:
+        round = budgeted(prepared.round, budgets, request, population.size, prepared.module)
     else:
-        dimension = round.local.message_length(Layout.of(prepared.module))
-        round = planned(round, budgets, request.rounds, population.size, dimension)
-    said, delta = round_text(round), budgets.delta if request.delta is None else request.delta
-    request = replace(request, pieces=said or "", budgets=budgets.to_table(), delta=delta)
+        round = prepared.round
+    if budgets is not None:
+        delta = budgets.delta if request.delta is None else request.delta
+        request = replace(request, budgets=budgets.to_table(), delta=delta)
+    if round is not prepared.round and request.pieces:
+        request = replace(request, pieces=round_text(round) or "")
     return replace(prepared, request=request, round=round, budgets=budgets)

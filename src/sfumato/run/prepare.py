@@ -13,7 +13,6 @@ from torch import nn
 
 from sfumato import recipes
 from sfumato.budget.budgets import Budgets
-from sfumato.budget.plan import planned
 from sfumato.calibration import calibrate, with_noise
 from sfumato.data.load import NAMES, build_population, hold_out
 from sfumato.data.load import load as load_data
@@ -28,9 +27,9 @@ from sfumato.models import build as build_model
 from sfumato.objective import Objective, classification, multi_label, next_character, regression
 from sfumato.pieces.sampler import FixedSize
 from sfumato.round import Round
+from sfumato.run.budgeted import budgeted
 from sfumato.run.read_round import read_round
 from sfumato.run.request import DataRequest, ModelRequest, Request, typed
-from sfumato.update import Layout
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,8 @@ def prepare(request: Request, found: Mapping[str, Any] | None = None) -> Prepare
     however many rounds it gets.
     """
     request.require_named("simulate(round, population, module, objective, ...).")
-    check_delta(request.chosen_delta if not request.budgets else request.delta or 0.5)
+    if not request.budgets or request.delta is not None:
+        check_delta(request.chosen_delta)
     population, test, outputs, counts, public = _data(request)
     budgets = Budgets.of(request.budgets, population.size, population.ids) if request.budgets else None
     if budgets is not None and request.delta is None:
@@ -101,17 +101,19 @@ def _round(
             f"{request.recipe or 'this round'} hides nothing, so no epsilon can be asked of it. Leave --epsilon out (--set "
             "epsilon=none takes it out of a config), or use dp-fedavg."
         )
-    dimension = round.local.message_length(layout)
-    if budgets is not None and request.pieces is None:
-        if "round" in found:
-            return read_round(found["round"])
-        return planned(round, budgets, request.rounds, clients, dimension, options.get("noise_multiplier"))
-    if request.epsilon is None or request.pieces is not None or "noise_multiplier" in options:
+    if request.pieces is not None:
         return round
+    dimension = round.local.message_length(layout)
+    if "round" in found:  # a run that goes on, in which clients have settings of their own
+        return read_round(found["round"])
+    if budgets is not None:
+        return budgeted(round, budgets, request, clients, dimension, options.get("noise_multiplier"))
     if (noise_multiplier := found.get("noise_multiplier")) is not None:
-        return with_noise(round, noise_multiplier)
-    target = {"epsilon": request.epsilon, "delta": request.chosen_delta}
-    return calibrate(round, **target, rounds=request.rounds, population=clients, dimension=dimension)
+        return with_noise(round, noise_multiplier) if request.epsilon and "noise_multiplier" not in options else round
+    if request.epsilon is not None and "noise_multiplier" not in options:
+        target = {"epsilon": request.epsilon, "delta": request.chosen_delta}
+        round = calibrate(round, **target, rounds=request.rounds, population=clients, dimension=dimension)
+    return budgeted(round, None, request, clients, dimension)
 
 
 def _check_records(data: DataRequest, built: Round) -> None:

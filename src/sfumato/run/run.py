@@ -22,7 +22,7 @@ from sfumato.engine.simulate import simulate
 from sfumato.engine.simulation import Progress, Simulation
 from sfumato.errors import BadValue, BudgetExceeded
 from sfumato.guarantee import Guarantee, check_delta
-from sfumato.ledger.ledger import Ledger
+from sfumato.ledger.ledger import Budget, Ledger
 from sfumato.objective import evaluate
 from sfumato.run.folder import Line, locked_folder, read_lines, write_diagnostics
 from sfumato.run.personal_scores import PersonalScores
@@ -94,7 +94,7 @@ class Run:
             folder=self.folder,
             resume=resume,
             budget=None if request.epsilon is None else (request.epsilon, self.delta),
-            budgets=prepared.budgets,
+            own_budgets=self._own_budgets,
             plan=self._plan,
             device=request.device,
             diagnostics=request.diagnostics,
@@ -103,6 +103,11 @@ class Run:
             force_ledger=request.force_ledger,
             executor=self._executor,
         )
+
+    @property
+    def _own_budgets(self) -> tuple[Budget, ...]:
+        budgets, round = self.prepared.budgets, self.prepared.round
+        return () if budgets is None else budgets.lines(round.unit, self.prepared.population.size)
 
     def __repr__(self) -> str:
         return repr(self.simulation)

@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
-from sfumato.account.event import Unit
-from sfumato.budget.told import Spent, told
+from sfumato.account.event import Nothing, Unit
+from sfumato.budget.told import told
 from sfumato.calibration import noise_and_clip
+from sfumato.derive import pieces
 from sfumato.engine.simulation import Simulation
 from sfumato.pieces.mean import Divide
 from sfumato.pieces.protocol import Aggregate
@@ -47,13 +48,8 @@ def _divisor(round: Round) -> float | None:
 
 
 def planned_round(prepared: Prepared) -> str | None:
-    """The round that was planned for budgets: a run that goes on keeps it whole."""
-    return None if prepared.budgets is None else round_text(prepared.round)
-
-
-def spent_on(simulation: Simulation) -> Spent:
-    """What the ledger says was spent on a client, by its number and at a delta."""
-    return lambda client, delta: simulation.guarantee(delta, client=client).epsilon
+    """The round, where clients have settings of their own in it: a run that goes on keeps it whole."""
+    return round_text(prepared.round) if any(piece.named for _, piece in pieces(prepared.round)) else None
 
 
 def summary(
@@ -72,7 +68,9 @@ def summary(
     }
     lines = []
     if prepared.budgets is not None:
-        lines = told(prepared.budgets, prepared.round, prepared.population.size, spent_on(simulation))
+        spent = simulation.ledger.spent(proof.unit)
+        event = Nothing() if spent is None else spent.world
+        lines = told(prepared.budgets, prepared.round, prepared.population.size, event)
     world, server = guarantees[proof.unit]["world"], guarantees[proof.unit]["server"]
     return {
         "schema": SCHEMA,

@@ -112,6 +112,9 @@ def _check_at(piece: ClientPiece, rows: Tensor, claim: Claim) -> None:
     norms = torch.linalg.vector_norm(out, dim=1, dtype=torch.float64)
     if after.l2 != float("inf"):
         assert bool((norms <= after.l2).all()), f"{name} states L2 norm {after.l2} but a row has {norms.max().item()}"
+        for client in {client for who in piece.named for client in who if client < len(rows)}:
+            own, norm = piece.carry(replace(claim, client=client)).row.l2, norms[client].item()
+            assert norm <= own, f"{name} states L2 norm {own} for client {client}, whose row has {norm}"
     if after.l1 != float("inf"):
         sums = out.double().abs().sum(1)
         assert (sums <= after.l1 * (1 + 1e-9)).all(), f"{name} states L1 norm {after.l1} but a row has {sums.max()}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,11 @@ def check_sampler(sampler: Sampler) -> None:
         assert len(set(ids.tolist())) == len(ids), f"{sampler} draws a client twice"
         assert ids.size == 0 or (ids.min() >= 0 and ids.max() < _POPULATION), f"{sampler} draws who is not there"
         drawn[number, ids] = True
-    claim = sampler.carry(Claim(Unit.CLIENT, sampler.relation, _POPULATION, 10).bounded(l2=1.0))
+    claim = Claim(Unit.CLIENT, sampler.relation, _POPULATION, 10).bounded(l2=1.0)
+    if sampler.named:
+        _check_each(sampler, drawn, claim)
+        return
+    claim = sampler.carry(claim)
     stated = list(claim.amplified(lambda reach: GaussianEvent(1.0)).walk())
     event = next((part for part in stated if isinstance(part, PoissonSampled | FixedSizeSampled)), stated[0])
     if isinstance(event, FixedSizeSampled) and event.relation is Relation.ADD_REMOVE and sampler.curious:
@@ -43,6 +48,22 @@ def check_sampler(sampler: Sampler) -> None:
     stretch = 2 if sampler.relation is Relation.REPLACE or isinstance(event, FixedSizeSampled) else 1
     moved = claim.reach().l2
     assert moved >= stretch, f"{sampler} states that one client moves {moved:g} rows, but it moves {stretch}"
+
+
+def _check_each(sampler: Sampler, drawn: np.ndarray, claim: Claim) -> None:
+    """Each client at its own rate until its own last round, and not after it; two of them independently."""
+    for client in range(_POPULATION):
+        own = sampler.carry(replace(claim, client=client))
+        until = len(drawn) if own.until is None else own.until
+        late = int(drawn[until:, client].sum())
+        assert not late, f"{sampler}: {client} was drawn {late} times after its last round"
+        _check_rate(sampler, drawn[:until, client, None], own.sampling.chance(own) if own.sampling else 1.0)
+        stated = own.amplified(lambda reach: GaussianEvent(1.0))
+        rate = stated.rate if isinstance(stated, PoissonSampled) else 1.0
+        assert own.sampling is not None and rate >= own.sampling.chance(own), f"{sampler}: {client} is drawn more often"
+    together, pair = drawn[:, 0] & drawn[:, 1], drawn[:, 0].mean() * drawn[:, 1].mean()
+    p_value = stats.binomtest(int(together.sum()), len(drawn), pair).pvalue
+    assert p_value > _LEAST_P, f"{sampler}: two are not drawn independently"
 
 
 def _check_rate(sampler: Any, drawn: np.ndarray, rate: float) -> None:
