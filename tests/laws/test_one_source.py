@@ -9,9 +9,24 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from sfumato import AddNoise, Clip, DpSgd, Everyone, FixedSize, Gaussian, Mean, Poisson, RealisedMean, Round, Sgd
+from sfumato import (
+    AddNoise,
+    Clip,
+    DpSgd,
+    Everyone,
+    FixedSize,
+    Gaussian,
+    Mean,
+    Plain,
+    Poisson,
+    RealisedMean,
+    Round,
+    Sgd,
+    Shuffler,
+)  # fmt: skip
 from sfumato.account import accountant
 from sfumato.account.event import Event, Relation, Repeated, Unit
+from sfumato.account.shuffled import ShuffledEvent
 from sfumato.claim import Claim
 from sfumato.commands.answers import read_setting
 from sfumato.commands.app import app
@@ -40,6 +55,9 @@ def some_words(rng: random.Random) -> Words:
     }
     if not words["sample"].startswith("fixed"):
         words["curious"] = 1
+    if words["noise_at"] == "client" and rng.random() < 0.5:
+        words["shuffle"] = True
+        words["sample"] = f"everyone:{clients}" if words["sample"] == "everyone" else words["sample"]
     if rng.random() < 0.4:
         records = rng.randint(2, 60)
         batch = rng.choice(
@@ -54,7 +72,7 @@ def sampler(words: str, relation: str | None, curious: int) -> tuple[Any, int]:
     chosen = {} if relation is None else {"relation": Relation(relation.replace("-", "_"))}
     kind, _, amount = words.partition(":")
     if kind == "everyone":
-        return Everyone(**chosen), 100
+        return Everyone(**chosen), int(amount or 100)
     if kind == "poisson":
         return Poisson(float(amount), **chosen), 100
     size, population = map(int, amount.split("/"))
@@ -74,7 +92,9 @@ def round_of(words: Words, clip: float) -> tuple[Round, int]:
     cohort, population = sampler(words["sample"], relation, words["curious"])
     noise, trained = (AddNoise(law),), Sgd(lr=0.1, epochs=1)
     if words["noise_at"] == "client":
-        return Round(sample=cohort, local=trained, client=(Clip(clip, order), *noise), aggregate=Mean(7.0)), population
+        channel = Shuffler() if words.get("shuffle") else Plain()
+        client = (Clip(clip, order), *noise)
+        return Round(sample=cohort, local=trained, client=client, channel=channel, aggregate=Mean(7.0)), population
     return Round(
         sample=cohort, local=trained, client=(Clip(clip, order),), aggregate=Mean(7.0), server=noise
     ), population
@@ -112,11 +132,11 @@ def both(words: Words, clip: float) -> tuple[Setting | None, Any]:
 
 
 def test_what_is_priced_is_what_a_round_derives() -> None:
-    rng, agreed = random.Random(12), 0
+    rng, agreed, shuffled = random.Random(12), 0, 0
     for _ in range(2000):
         words = some_words(rng)
         if words.get("batch"):
-            words |= {"noise_at": "server"}
+            words = {key: value for key, value in words.items() if key != "shuffle"} | {"noise_at": "server"}
         setting, proof = both(words, rng.choice([0.1, 1.0, 3.0]))
         assert (setting is None) == (proof is None), f"one of them refuses: {words}"
         if setting is None:
@@ -127,11 +147,13 @@ def test_what_is_priced_is_what_a_round_derives() -> None:
         assert claim.relation is proof.relation, words
         assert set(claim.assumptions) == set(proof.assumptions), words
         agreed += 1
-    assert agreed > 1000
+        shuffled += any(isinstance(part, ShuffledEvent) for part in proof.world.walk())
+    assert agreed > 1000 and shuffled > 20
 
 
 def cheap(rng: random.Random) -> Words:
     words = some_words(rng)
+    words.pop("shuffle", None)
     return {**words, "rounds": rng.randint(1, 6), "noise": f"gaussian:{rng.uniform(1.5, 6):.2f}", "noise_at": "server"}
 
 

@@ -17,7 +17,7 @@ Noise = Annotated[
     str, typer.Option(help="gaussian:Z, laplace-l2:B (over the L2 clip norm), laplace:B, staircase:B (over the L1).")
 ]
 Dimension = Annotated[int | None, typer.Option(help="How many parameters are trained.")]
-Sample = Annotated[str, typer.Option(help="The cohort: poisson:RATE, fixed:SIZE/CLIENTS or everyone.")]
+Sample = Annotated[str, typer.Option(help="The cohort: poisson:RATE, fixed:SIZE/CLIENTS or everyone[:CLIENTS].")]
 Rounds = Annotated[int, typer.Option(help="How many rounds.")]
 Delta = Annotated[float, typer.Option(help="The delta, below one over the population.")]
 RelationOption = Annotated[
@@ -39,11 +39,16 @@ def account(
     accountant: Annotated[str, typer.Option(help="auto, pld, rdp, gdp or theorem (DP-Fed-LS).")] = "auto",
     curious: Curious = 1,
     dimension: Dimension = None,
+    shuffle: Annotated[
+        bool, typer.Option(help="Messages with their own noise are permuted before the server.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Say what a setting costs: the smallest epsilon that can be proven, and for whom it holds."""
     with refusing(json):
-        setting = read_setting(noise, sample, rounds, unit, relation, batch, steps, noise_at, curious, dimension)
+        setting = read_setting(
+            noise, sample, rounds, unit, relation, batch, steps, noise_at, curious, dimension, shuffle
+        )
         answer = price(setting, delta, accountant)
         show(answer, _lines(answer), json)
 

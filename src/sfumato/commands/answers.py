@@ -28,6 +28,7 @@ def read_setting(
     noise_at: str = "server",
     curious: int = 1,
     dimension: int | None = None,
+    shuffle: bool = False,
 ) -> Setting:
     """The setting that the options describe."""
     if unit not in list(Unit):
@@ -37,7 +38,7 @@ def read_setting(
     drawn = None if batch is None else _drawn(batch, "--batch", 0)
     chosen, law, cohort = parse_relation(relation), parse_noise(noise), _drawn(sample, "--sample", curious)
     at_client = noise_at == "client"
-    return Setting(law, cohort, rounds, Unit(unit), chosen, drawn, steps, at_client, dimension)
+    return Setting(law, cohort, rounds, Unit(unit), chosen, drawn, steps, at_client, dimension, shuffle)
 
 
 def _drawn(words: str, option: str, curious: int) -> Drawn:

@@ -8,7 +8,7 @@ from sfumato.account.event import Unit
 from sfumato.claim import Claim
 from sfumato.errors import BadValue, UnsoundRound
 from sfumato.pieces.protocol import ControlPiece, PersonalPiece
-from sfumato.shapes import Row
+from sfumato.shapes import Row, Rows
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,11 @@ class ControlVariates(ControlPiece):
     amplification, and is refused under add/remove (PRIVACY R6).
     """
 
-    def correction(self, own: Row, shared: Row) -> Row:
+    def correction(self, own: Rows, shared: Row) -> Rows:
         return shared - own
 
-    def remember(self, own: Row, shared: Row, message: Row, length: float) -> Row:
-        return own - shared - message / length
+    def remember(self, own: Rows, shared: Row, messages: Rows, length: float) -> Rows:
+        return own - shared - messages / length
 
     def follow(self, shared: Row, release: Row, length: float, share: float) -> Row:
         return shared - share * (shared + release / length)

@@ -257,16 +257,17 @@ class PersonalPiece(Piece, Protocol):
 class ControlPiece(Piece, Protocol):
     """What clients remember of the messages that they sent, and add to every gradient of their next round.
 
-    Rows are the model's own. `length` is the sum of a round's learning rates, as `controlled` of local training says it.
+    Rows are in the model's own coordinates; `own` and `messages` hold one for each of some clients. `length` is the sum of a
+    round's learning rates, as `controlled` of local training says it.
     """
 
     @abstractmethod
     def correction(self, own: Tensor, shared: Tensor) -> Tensor:
-        """What a client adds to its gradients: from what it remembers (zeros at first) and what the server keeps."""
+        """What clients add to their gradients: from what each remembers (zeros at first) and what the server keeps."""
 
     @abstractmethod
-    def remember(self, own: Tensor, shared: Tensor, message: Tensor, length: float) -> Tensor:
-        """What a client remembers, from the message that it sent."""
+    def remember(self, own: Tensor, shared: Tensor, messages: Tensor, length: float) -> Tensor:
+        """What each client remembers, from the message that it sent."""
 
     @abstractmethod
     def follow(self, shared: Tensor, release: Tensor, length: float, share: float) -> Tensor:

@@ -246,7 +246,7 @@ class Drawn:
 def parse_drawn(words: str, relation: str = "", option: str = "sample", curious: int = 1) -> Drawn:
     """What a command line says of a cohort, or of the records of a batch.
 
-    `poisson:RATE`, `poisson:SIZE/POPULATION`, `fixed:SIZE`, `fixed:SIZE/POPULATION` or `everyone`.
+    `poisson:RATE`, `poisson:SIZE/POPULATION`, `fixed:SIZE`, `fixed:SIZE/POPULATION`, `everyone` or `everyone:POPULATION`.
 
     >>> parse_drawn("fixed:50/1000").population
     1000
@@ -268,8 +268,8 @@ def parse_drawn(words: str, relation: str = "", option: str = "sample", curious:
             return Drawn(Poisson(int(size) / declared if declared else float(size), **chosen), declared)
         if kind == "fixed":
             return Drawn(FixedSize(int(size), curious=curious, **chosen), declared)
-        if words == "everyone":
-            return Drawn(Everyone(**chosen))
+        if words == "everyone" or (kind == "everyone" and int(amount) > 0):
+            return Drawn(Everyone(**chosen), int(amount) if amount else None)
     except ValueError as error:
         if isinstance(error, BadValue):
             raise
@@ -284,5 +284,6 @@ def parse_sampler(words: str, relation: str = "", option: str = "sample") -> Sam
     """
     found = parse_drawn(words, relation, option)
     if found.population is not None:
-        raise BadValue(f"{option}={words!r}: their number is declared elsewhere. Write {words.partition('/')[0]}.")
+        kind = words.partition("/" if "/" in words else ":")[0]
+        raise BadValue(f"{option}={words!r}: their number is declared elsewhere. Write {kind}.")
     return found.sampler

@@ -5,7 +5,7 @@ noise   gaussian:Z     standard deviation Z times the L2 clip norm
         staircase:B    falls by e^(-1/B) with every L1 clip norm, at a dimension
 sample  poisson:0.05   each client with probability 0.05       poisson:50/1000   the same
         fixed:50/1000  50 of 1000 clients, without replacement
-        everyone
+        everyone       or everyone:1000, where their number matters
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from sfumato.account.checks import check_rounds
 from sfumato.account.event import Event, Relation, Repeated, Unit
 from sfumato.claim import Claim
 from sfumato.errors import BadValue, nearest
+from sfumato.pieces.channel import Shuffler
 from sfumato.pieces.law_names import LAWS, NamedLaw, name_of
 from sfumato.pieces.payment import pay_at_client, pay_at_server, pay_in_local_steps
 from sfumato.pieces.sampler import Drawn, Everyone
@@ -69,6 +70,7 @@ class Setting:
     steps: int = 1
     at_client: bool = False
     dimension: int | None = None
+    shuffled: bool = False
 
     def __post_init__(self) -> None:
         if self.dimension is None and self.law_name in OF_DIMENSION:
@@ -83,6 +85,11 @@ class Setting:
             raise BadValue("--unit record: say how a client draws its batches, e.g. --batch fixed:16/600 --steps 38.")
         if self.unit is Unit.CLIENT and (self.batch is not None or self.steps != 1):
             raise BadValue("--batch and --steps speak of records: add --unit record, or leave them out.")
+        if self.shuffled and not self.at_client:
+            raise BadValue(
+                "--shuffle is about messages that carry their own noise: add --noise-at client, or leave it out. Private local "
+                "steps gain nothing from it."
+            )
         if self.at_client and self.batch is not None:
             raise BadValue(
                 "--noise-at client has no effect with --batch: there the noise is added in every local step. Leave it out."
@@ -100,7 +107,8 @@ class Setting:
             return pay_in_local_steps(claim, self.law, 1.0, self.law.order, drawn, records, self.steps)
         bounded = claim.clipped(1.0, self.law.order)
         if self.at_client:
-            return pay_at_client(bounded, self.law, "noise")
+            paid = pay_at_client(bounded, self.law, "noise")
+            return Shuffler().carry(paid) if self.shuffled else paid
         return pay_at_server(replace(bounded, aggregated=True), self.law, "noise")
 
     def event(self) -> Event:

@@ -35,6 +35,8 @@ def views(setting: Setting) -> dict[str, str]:
     own = "each message carries its own noise, so this holds against whoever sees the messages and who took part"
     if setting.batch is not None:
         own = "noise is added in every local step, so this holds against whoever sees the client's updates and who took part"
+    if setting.shuffled:
+        own = "this holds against whoever sees the permuted messages and who took part, but not against the shuffler"
     if setting.batch is not None or setting.at_client:
         return {"world": own, "server": own}
     hidden = "" if setting.everyone else ", but not who took part"

@@ -3,10 +3,11 @@
 Check your own piece with them before you believe its guarantee: `check_piece(MyClip(1.0))`.
 """
 
+from sfumato.testing.channel import check_shuffler
 from sfumato.testing.noise import check_noise
 from sfumato.testing.piece import check_piece
 from sfumato.testing.records import check_records
 from sfumato.testing.round import check_round
 from sfumato.testing.sampler import check_sampler
 
-__all__ = ["check_noise", "check_piece", "check_records", "check_round", "check_sampler"]
+__all__ = ["check_noise", "check_piece", "check_records", "check_round", "check_sampler", "check_shuffler"]

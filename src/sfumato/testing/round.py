@@ -7,12 +7,15 @@ import math
 import numpy as np
 import torch
 from scipy import stats
+from torch import nn
 
 from sfumato.account import accountant
 from sfumato.account.event import Event, NonPrivate, Relation, Unit
 from sfumato.engine.keys import Keys
-from sfumato.engine.slots import Slots
+from sfumato.engine.slots import Opening, Slots
 from sfumato.key import Key
+from sfumato.objective import regression
+from sfumato.pieces.context import MessageContext
 from sfumato.round import Round
 from sfumato.update import Layout
 
@@ -51,9 +54,26 @@ def _releases(slots: Slots, population: int, draws: int, present: bool, others: 
         sizes = torch.full((len(ids),), 5)
         opening = slots.open(0, keys.opening(0))
         messages = slots.messages(rows[ids], sizes, [keys.client(int(client), round=0) for client in ids], opening)
-        total = slots.weighted_sum(messages, sizes)
-        found[draw] = float(slots.release(*total, opening, keys, slots.start())[0][0])
+        found[draw] = float(_released(slots, messages, sizes, opening, keys)[0])
     return found
+
+
+def _released(slots: Slots, messages: torch.Tensor, sizes: torch.Tensor, opening: Opening, keys: Keys) -> torch.Tensor:
+    """What becomes of messages, in the order in which the channel passes them on; aggregates get no model to look at."""
+    order = slots.round.channel.order(len(messages), keys.channel)
+    if order is not None:
+        messages, sizes = messages[order], sizes[order]
+    total = slots.weighted_sum(messages, sizes) if slots.sums else (messages, float(len(messages)))
+    params = torch.zeros(slots.layout.dimension)
+    senders = tuple(range(len(messages))) if order is None else None
+    seen = MessageContext(
+        0, slots.layout, slots.proof.before[0], params, regression(), _no_model, keys.aggregate(0), senders
+    )
+    return slots.release(*total, opening, keys, slots.start(), seen)[0]
+
+
+def _no_model(row: torch.Tensor) -> nn.Module:
+    raise NotImplementedError("there is no model in this check")
 
 
 def check_scores(
