@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import config
 from torch import nn
@@ -61,3 +63,16 @@ def linear(features: int = 6, classes: int = 3, seed: int = 0) -> nn.Module:
         for number, parameter in enumerate(module.parameters()):
             parameter.copy_(Key.from_seed(seed).child("w", n=number).normal(*parameter.shape) * 0.1)
     return module
+
+
+def staircase_below(loss: float, nu: float) -> Callable[[np.ndarray], np.ndarray]:
+    """The chance that scalar staircase noise of step 1 lies below a number, integrated from its density."""
+    fall = math.exp(-loss)
+    centre = (1 - fall) / (2 * (nu + fall * (1 - nu)))
+
+    def below(at: np.ndarray) -> np.ndarray:
+        size, step = np.abs(at), np.floor(np.abs(at))
+        inside = centre * fall**step * (np.minimum(size - step, nu) + fall * np.maximum(size - step - nu, 0.0))
+        return np.asarray(0.5 + np.sign(at) * ((1 - fall**step) / 2 + inside))
+
+    return below

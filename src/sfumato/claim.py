@@ -20,11 +20,20 @@ from sfumato.errors import UnsoundRound
 
 @dataclass(frozen=True)
 class Reach:
-    """How far one unit can move a value, in the L2 and in the L1 norm, and how many coordinates the value has."""
+    """How far one unit can move a value, in the L2 and in the L1 norm, and how many coordinates the value has (0: not said)."""
 
     l2: float = math.inf
     l1: float = math.inf
-    dimension: int = 1
+    dimension: int = 0
+
+    def coordinates(self, who: object) -> int:
+        """How many coordinates the value has, for a law whose cost depends on it."""
+        if self.dimension < 1:
+            raise UnsoundRound(
+                f"{text(who)}: what it costs depends on the number of coordinates, which the sampler's reach does not say.",
+                "let the sampler give claim.row, claim.rows_apart or claim.moved, or use Gaussian noise.",
+            )
+        return self.dimension
 
 
 Release: TypeAlias = Callable[[Reach], Event]  # what it costs to release a value once, if a unit can move it so far

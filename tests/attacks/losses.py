@@ -132,7 +132,7 @@ class Composed:
         if self._single is not None:
             return float(np.maximum(self._single.one - np.exp(epsilon) * self._single.other, 0.0).sum())
         shown = -np.expm1(np.minimum(epsilon - self._losses, 0.0))
-        return float(self._endless + self._chances @ shown)
+        return float(self._endless + (self._chances * shown).sum())
 
     def epsilon(self, delta: float) -> float:
         """The largest epsilon at which more than delta is attained: a lower bound on the true one."""

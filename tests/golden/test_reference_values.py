@@ -20,6 +20,7 @@ from sfumato.account.divergences import (
     rdp_laplace_ball,
     rdp_poisson_gaussian,
     rdp_poisson_laplace,
+    rdp_staircase,
 )
 from sfumato.account.event import (
     CappedPoissonSampled,
@@ -29,12 +30,17 @@ from sfumato.account.event import (
     LaplaceEvent,
     Mixture,
     PoissonSampled,
+    PureEvent,
     Relation,
     Repeated,
+    StaircaseBallEvent,
+    StaircaseEvent,
 )
-from sfumato.account.gdp import clt_mu_poisson, gdp_delta, gdp_epsilon, gdp_tradeoff
+from sfumato.account.gdp import bisect, clt_mu_poisson, gdp_delta, gdp_epsilon, gdp_tradeoff
 from sfumato.account.papers import dp_fed_ls as papers
 from sfumato.account.papers.prifedsync import Published
+from sfumato.account.rdp import rdp_of
+from sfumato.pieces.staircase import best_share, levels, moments
 from tests.account.twins import sampled_tradeoff
 
 VALUES = json.loads(Path(__file__).with_name("reference_values.json").read_text())["values"]
@@ -70,11 +76,45 @@ def attained(i: Inputs) -> float:
     return accountant("pld").epsilon(Repeated(event, i["T"]), i["delta"])
 
 
+def of_event(event: Event, orders: Any) -> Any:
+    return rdp_of(event, orders)
+
+
+def centre_density(i: Inputs) -> float:
+    """The joint staircase at 0, from the weights that its sampler draws levels by: each ball has volume (2 radius)^d / d!."""
+    first, below = levels(i["d"], i["lam"], i["nu"])
+    weights = np.diff(below, prepend=0.0) / below[-1]
+    radius = first + np.arange(len(weights)) + i["nu"]
+    return float((weights * math.factorial(i["d"]) / (2 * radius) ** i["d"]).sum())
+
+
 # the longest prefix of an id decides
 COMPUTE: dict[str, Callable[[str, Inputs], Any]] = {
     "rdp.gaussian": lambda _, i: at_order(rdp_gaussian, i["sigma"], order=i["alpha"]),
     "rdp.laplace.b": lambda _, i: at_order(rdp_laplace, i["b"], order=i["alpha"]),
     "rdp.laplace.l2clip": lambda _, i: at_order(rdp_laplace_ball, 1 / i["C_over_b"], i["d"], order=i["alpha"]),
+    "rdp.staircase.lam": lambda _, i: at_order(of_event, StaircaseEvent(i["lam"], i["nu"]), order=i["alpha"]),
+    "rdp.staircase.shift": lambda _, i: at_order(rdp_staircase, i["lam"], i["nu"], i["v"], order=i["alpha"]),
+    "rdp.staircase.percoord.l2clip": lambda _, i: at_order(
+        of_event, StaircaseBallEvent(1.0, i["lam"], i["nu"], i["d"]), order=i["alpha"]
+    ),
+    "rdp.staircase.percoord.l1clip": lambda _, i: (
+        i["d"] * at_order(rdp_staircase, i["lam"], i["nu"], 1 / i["d"], order=i["alpha"])
+    ),
+    "rdp.pure_dp": lambda _, i: at_order(of_event, PureEvent(i["eps"]), order=i["alpha"]),
+    "rdp.poisson_staircase": lambda _, i: at_order(
+        of_event, PoissonSampled(i["q"], StaircaseEvent(i["lam"], i["nu"])), order=i["alpha"]
+    ),
+    "pld.staircase": lambda _, i: pld(StaircaseEvent(i["lam"], i["nu"]), i, i["T"]),
+    "pld.poisson_staircase": lambda _, i: pld(PoissonSampled(i["q"], StaircaseEvent(i["lam"], i["nu"])), i, i["T"]),
+    "staircase.moments": lambda _, i: moments(1, i["lam"], i["nu"]),
+    "staircase.nu_var_opt": lambda _, i: [best_share(1, i["lam"]), moments(1, i["lam"], best_share(1, i["lam"]))[1]],
+    "staircase.l1norm": lambda _, i: [centre_density(i), moments(i["d"], i["lam"], i["nu"])[0]],
+    "calib.staircase": lambda _, i: bisect(
+        1e-3,
+        9.0,
+        lambda lam: at_order(of_event, StaircaseEvent(lam, 1 / (1 + math.exp(lam / 2))), order=i["alpha"]) < i["rdp"],
+    )[0],
     "rdp.poisson_gaussian": lambda _, i: at_order(rdp_poisson_gaussian, i["q"], i["sigma"], order=i["alpha"]),
     "rdp.poisson_laplace": lambda _, i: at_order(rdp_poisson_laplace, i["q"], i["b"], order=i["alpha"]),
     "rdp.wor_": lambda _, i: at_order(

@@ -45,7 +45,7 @@ class PerCoordinateStaircase(Multiple):
 
     def event(self, stddev: float, reach: Reach) -> Event:
         ratio = stddev / math.sqrt(moments(1, self.loss, self.share)[1]) / reach.l2
-        if reach.dimension == 1 and ratio * (1.0 + 1e-9) >= 1.0:
+        if reach.coordinates(self) == 1 and ratio * (1.0 + 1e-9) >= 1.0:
             return StaircaseEvent(self.loss, self.share)
         return StaircaseBallEvent(ratio, self.loss, self.share, reach.dimension)
 

@@ -109,8 +109,9 @@ class Laplace(Multiple):
 
     def event(self, stddev: float, reach: Reach) -> Event:
         ratio = stddev / math.sqrt(2.0) / self.distance(reach)
-        ball = self.order == 2 and reach.dimension > 1
-        return LaplaceBallEvent(ratio, reach.dimension) if ball else LaplaceEvent(ratio)
+        if self.order == 1 or reach.coordinates(self) == 1:
+            return LaplaceEvent(ratio)
+        return LaplaceBallEvent(ratio, reach.dimension)
 
     def sample(self, shape: tuple[int, ...], stddev: float, key: Key) -> torch.Tensor:
         return key.laplace(*shape, stddev=stddev)

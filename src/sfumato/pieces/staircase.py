@@ -65,7 +65,7 @@ class Staircase(Multiple):
         return reach.l1
 
     def event(self, stddev: float, reach: Reach) -> Event:
-        step = stddev / self._deviation(reach.dimension)
+        step = stddev / self._deviation(reach.coordinates(self))
         falls = math.ceil(reach.l1 / step)
         if reach.dimension == 1 and falls == 1:
             return StaircaseEvent(self.loss, self.share(1))

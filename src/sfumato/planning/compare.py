@@ -10,7 +10,6 @@ from sfumato.account.calibrate import calibrate_noise
 from sfumato.account.checks import check_delta, check_target
 from sfumato.claim import Claim
 from sfumato.errors import BadValue, CannotAccount, UnsoundRound
-from sfumato.pieces.clip import Clip
 from sfumato.pieces.law import Gaussian
 from sfumato.pieces.law_names import LAWS, NamedLaw
 from sfumato.pieces.sampler import Drawn
@@ -76,9 +75,10 @@ def compare(epsilon: float, delta: float, sample: Drawn, rounds: int, dimension:
     """
     check_target(epsilon)
     check_delta(delta)
-    Clip(clip)
-    if dimension < 1:
-        raise BadValue(f"--dimension {dimension}: at least 1 is needed.")
+    if dimension < 1 or not (clip > 0.0 and math.isfinite(clip)):
+        raise BadValue(
+            f"--dimension {dimension} --clip {clip}: at least one coordinate and a positive clip norm are needed."
+        )
     return [_compared(name, epsilon, delta, sample, rounds, dimension, clip) for name in LAWS]
 
 
