@@ -16,6 +16,7 @@ from sfumato.account.event import Event, Repeated
 from sfumato.calibration import calibrate, noise_and_clip, with_noise
 from sfumato.data.load import build_population
 from sfumato.data.population import PublicData
+from sfumato.engine.plan import Plan
 from sfumato.engine.simulate import simulate
 from sfumato.key import Key
 from sfumato.local.dp_sgd import DpSgd, PlainSteps
@@ -105,7 +106,8 @@ def _train(settings: Settings, seed: int) -> dict[str, Any]:
     dimension = Layout.of(module).dimension
     round = round_of(settings, dataset.validation, dimension)
     rounds, every, curve, trained = settings["rounds"], settings["evaluate_every"], [], 0.0
-    run = simulate(round, population, module, objective, rounds=rounds, seed=seed)
+    plan = Plan("loop", 1, 1)  # private local training is one client at a time anyway
+    run = simulate(round, population, module, objective, rounds=rounds, seed=seed, plan=plan)
     for progress in run:
         trained += progress.seconds
         if progress.round % every == 0 or progress.round == rounds:
