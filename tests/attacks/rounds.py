@@ -30,6 +30,7 @@ from sfumato import (
     Round,
     SecureSum,
     SharedMask,
+    Shuffler,
     TopK,
     Unit,
     WeightByExamples,
@@ -59,7 +60,8 @@ def draw(random: Random) -> Case:
     if at_client and random.random() < 0.5:
         shape = Shape(shape.layers, idle=10_000)
     size = min(getattr(sample, "size", population), population)
-    channel = random.choice((Plain(), SecureSum(), SecureSum(random.randint(1, size)), SecureSum(max(1, size - 1))))
+    smallest = (random.randint(1, size), max(1, size - 1))
+    channel = random.choice((Plain(), Shuffler(), SecureSum(), *map(SecureSum, smallest)))
     slots: dict[str, Any] = {
         "sample": sample,
         "client": () if private_steps else _client(random, shape, at_client, _honest(sample, channel, population)),

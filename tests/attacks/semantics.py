@@ -36,6 +36,7 @@ from sfumato import (
     Round,
     SecureSum,
     SharedMask,
+    Shuffler,
     TopK,
     WeightByExamples,
 )  # fmt: skip
@@ -215,7 +216,9 @@ class Semantics:
         """What runs; `stddev` is that of the first noise, as the derivation states it and the engine draws it."""
         before, message = _client_noise(round, stddev)
         smoothing, server = _server_noise(round, stddev, message)
-        if not isinstance(round.channel, Plain | SecureSum):
+        if not isinstance(
+            round.channel, Plain | SecureSum | Shuffler
+        ):  # Gaussian messages gain nothing from a shuffler
             raise Unmodelled(f"what {round.channel} shows")
         sums = isinstance(round.channel, SecureSum)
         shared = any(isinstance(piece, NoiseShare) for piece in round.client)
