@@ -37,7 +37,7 @@ def _proven(event: Sampled) -> Sampled:
     kind = "Poisson sampling" if isinstance(event, PoissonSampled) else "a fixed-size cohort"
     own = "add_remove" if isinstance(event, PoissonSampled) else "replace"
     raise UnsoundRound(
-        f"{kind} of {event.event.words()} has no proof under {event.relation.words}: only Gaussian noise has one there.",
+        f"{kind} of {event.event.words()} has no proof here under {event.relation.words}: only Gaussian noise has.",
         f"use Gaussian noise, or relation='{own}'.",
     )
 
