@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from sfumato import recipes
+from sfumato import (
+    GeometricMedian,
+    MeanThenPublic,
+    Median,
+    ModeConnectivity,
+    RealisedMean,
+    TrimmedMean,
+    classification,
+    recipes,
+    simulate,
+)
 from sfumato.account import accountant
 from sfumato.account.event import Unit
 from sfumato.calibration import calibrate
-from sfumato.data import load
+from sfumato.data import build_population, load
 from sfumato.data.load import hold_out
 from sfumato.errors import BadValue
 from sfumato.key import Key
 from sfumato.local.dp_sgd import DpSgd
+from sfumato.models import build
 from sfumato.run.prepare import prepare
 from sfumato.run.request import DataRequest, Request
 
@@ -43,6 +54,44 @@ def test_a_run_finds_its_noise_at_the_dimension_of_its_model() -> None:
     round = prepare(request.with_value("options.law", "staircase")).round
     event = round.derive(population=10, dimension=650).primary.after(10)
     assert 3.98 <= accountant("auto").epsilon(event, 1e-5) <= 4.0
+
+
+@pytest.mark.parametrize("law", ["laplace-as-published", "staircase-as-published"])
+def test_a_law_as_published_trains_unproven_and_says_what_it_really_costs(law: str) -> None:
+    round = recipes.build("udp-fl", 10, {"law": law, "records": 140, "batch": "poisson:0.2", "noise_multiplier": 0.5})
+    digits = load("digits")
+    population = build_population(digits, 10, "iid", Key.from_seed(0))
+    module = build("logistic", digits.input_shape, 10, Key.from_seed(0))
+    run = simulate(round, population, module, classification(10), rounds=1, seed=0)
+    list(run)
+    said = str(run.guarantee(1e-5))
+    assert run.guarantee(1e-5).epsilon is None and "UDP-FL (Feng et al. 2024) claims epsilon" in said
+    assert "proven for this very noise" in said
+
+
+AGGREGATES = {"mean": RealisedMean, "median": Median, "trimmed": TrimmedMean, "geometric": GeometricMedian}
+ON_PUBLIC = {"mode-connectivity": ModeConnectivity, "mean-then-public": MeanThenPublic}
+
+
+def test_aggregates_by_name_and_public_data_only_where_they_train() -> None:
+    public = hold_out(load("digits"), 100, Key.from_seed(0), "public").validation
+    for name, kind in AGGREGATES.items():
+        assert isinstance(recipes.build("udp-fl", 10, {"aggregate": name}).aggregate, kind)
+        with pytest.raises(BadValue, match="has no use for public records"):
+            recipes.build("udp-fl", 10, {"aggregate": name}, public)
+    for name, kind in ON_PUBLIC.items():
+        found = recipes.build("udp-fl", 10, {"aggregate": name}, public).aggregate
+        assert isinstance(found, kind) and found.public is public
+        with pytest.raises(BadValue, match="give --public-records 1000"):
+            recipes.build("udp-fl", 10, {"aggregate": name})
+    with pytest.raises(BadValue, match="Did you mean 'median'"):
+        recipes.build("udp-fl", 10, {"aggregate": "medain"})
+
+
+def test_neither_a_shuffler_nor_control_variates_change_what_is_proven() -> None:
+    plain, other = (recipes.build("udp-fl", 10, {"shuffle": on, "scaffold": on}) for on in (False, True))
+    events = [round.derive(population=10, dimension=650).primary for round in (plain, other)]
+    assert events[0].world == events[1].world and events[0].server == events[1].server
 
 
 def test_public_records_are_nobodys_and_none_of_the_test_split() -> None:

@@ -44,7 +44,11 @@ _RECIPE_HELP = {
     "helper_weight": "Weight of the global model in a client's own; 1 keeps no own models.",
     "clip": "L2 norm that a whole update (prifedsync: a record's gradient) is clipped to; udp-fl: in the norm of its law, 0 is 1 "
     "under L2 and 4 under L1.",
-    "law": "Of the noise: gaussian or laplace-l2 (L2 clip), laplace or staircase (L1 clip).",
+    "law": "Of the noise: gaussian or laplace-l2 (L2 clip), laplace or staircase (L1 clip); unproven: laplace-as-published, "
+    "staircase-as-published.",
+    "aggregate": "mean, median, trimmed, geometric; on --public-records: mode-connectivity, or its control mean-then-public.",
+    "shuffle": "Somebody permutes the messages before the server sees them.",
+    "scaffold": "Control variates against drift (SCAFFOLD, option II).",
     "noise_multiplier": "Standard deviation of the noise over the clip norm; --epsilon finds it for you.",
     "weight_cap": "Weigh clients by min(records, cap) / cap; 0 weighs all the same.",
     "lr": "Learning rate of the clients.",

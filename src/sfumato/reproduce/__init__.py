@@ -26,6 +26,14 @@ TABLES = {
     "dp-fedsam-table-4": "What sharpness-aware steps change",
     "dp-fedsam-figure-3": "Loss landscapes, norms before the clip, equation 18 (with Figures 1 and 4)",
     "dp-fedsam-figure-5": "Sweeps of radius and local epochs",
+    "udp-fl-figure-1": "Every law by round, published and proven, equal and unequal clients; mode connectivity and its control",
+    "udp-fl-figure-2": "CIFAR-10 at epsilon 2 and 8, by round",
+    "udp-fl-figure-3": "More clients, and more records in a step",
+    "udp-fl-figure-4": "Every law by epsilon, published and proven, MNIST and Medical MNIST",
+    "udp-fl-figure-5": "Wind power: FedAvg and SCAFFOLD by epsilon, climatology and persistence beside them",
+    "udp-fl-figure-6": "With and without a shuffler; what one is worth to messages that are private as a whole",
+    "udp-fl-table-4": "CIFAR-10 by epsilon",
+    "udp-fl-table-5": "Seconds of training and of the search for the noise, and bytes",
 }
 
 

@@ -18,6 +18,7 @@ from sfumato.run.budgeted import budgeted
 from sfumato.run.prepare import Prepared, example, model_of
 from sfumato.run.read_round import read_round, round_text
 from sfumato.run.request import DataRequest, ModelRequest, Request, resolved
+from sfumato.update import Layout
 
 
 def gathered(
@@ -65,7 +66,8 @@ def with_budgets(prepared: Prepared, given: Any, resumed: Path | None) -> Prepar
     if "round" in found:
         round = read_round(found["round"])
     elif resumed is None:
-        round = budgeted(prepared.round, budgets, request, population.size, prepared.module)
+        dimension = prepared.round.local.message_length(Layout.of(prepared.module))
+        round = budgeted(prepared.round, budgets, request, population.size, dimension)
     else:
         round = prepared.round
     if budgets is not None:

@@ -30,6 +30,7 @@ from sfumato.round import Round
 from sfumato.run.budgeted import budgeted
 from sfumato.run.read_round import read_round
 from sfumato.run.request import DataRequest, ModelRequest, Request, typed
+from sfumato.update import Layout
 
 
 @dataclass(frozen=True)
