@@ -48,7 +48,8 @@ class ClippedSum:
 
     |g_i| is the L2 norm, or the L1 norm (`order` 1). One record moves it by at most `norm` in that norm: each term is no
     longer than that, also as rounded to float32, and depends on its own record only, up to rounding: kernels may round a
-    record's own numbers otherwise when others stand beside it. A record whose gradient is not finite, longer than the largest float32 number or 2^100 times too long adds exactly zero.
+    record's own numbers otherwise when others stand beside it. A record whose gradient is not
+    finite, longer than the largest float32 number or 2^100 times too long adds exactly zero.
 
     It is a pure function of its arguments. It works on copies of the module as it was when this was built (mode, buffers,
     frozen parameters), one for each thread that calls; the module itself is never touched. At most `micro_batch` records
