@@ -16,8 +16,10 @@ from sfumato.account.event import (
     NonPrivate,
     Nothing,
     PoissonSampled,
+    PureEvent,
     Relation,
     Repeated,
+    StaircaseEvent,
     compose,
 )
 from sfumato.account.protocol import Accountant
@@ -33,6 +35,8 @@ EVENTS: tuple[Event, ...] = (
     Mixture(0.3, Repeated(FixedSizeSampled(0.05, GaussianEvent(1.5)), 5)),
     LaplaceEvent(3.0),
     PoissonSampled(0.1, LaplaceEvent(1.0)),
+    PureEvent(0.5),
+    PoissonSampled(0.1, StaircaseEvent(1.0, 0.3)),
     GaussianEvent(3.0),
 )
 

@@ -17,7 +17,7 @@ from sfumato.gradients.masks import KeyedMasks
 from sfumato.gradients.per_record_check import refuse_batch_statistics
 from sfumato.gradients.per_record_passes import one_by_one
 from sfumato.gradients.problem import NoRule, Problem
-from sfumato.gradients.record_gradients import add_pieces, record_norms
+from sfumato.gradients.record_gradients import add_pieces, record_norms, record_sizes
 from sfumato.gradients.recordwise import LossPerRecord
 from sfumato.key import Key
 from sfumato.update import Layout
@@ -47,9 +47,9 @@ class ClippedSum:
     """`sum_i g_i min(1, norm / |g_i|)` over the records' gradients `g_i`, as one float32 row: ClippedSum(...)(row, x, y).
 
     |g_i| is the L2 norm, or the L1 norm (`order` 1). One record moves it by at most `norm` in that norm: each term is no
-    longer than that, also as rounded to float32, and depends on
-    its own record only, up to rounding: kernels may round a record's own numbers otherwise when others stand beside it. A record
-    whose gradient is not finite, longer than the largest float32 number or 2^100 times too long adds exactly zero.
+    longer than that, also as rounded to float32, and depends on its own record only, up to rounding: kernels may round a
+    record's own numbers otherwise when others stand beside it. A record whose gradient is not
+    finite, longer than the largest float32 number or 2^100 times too long adds exactly zero.
 
     It is a pure function of its arguments. It works on copies of the module as it was when this was built (mode, buffers,
     frozen parameters), one for each thread that calls; the module itself is never touched. At most `micro_batch` records
@@ -123,7 +123,7 @@ class ClippedSum:
             for one, of in zip(torch.split(x, 1), torch.split(y, 1), strict=True):
                 self._add(total, one_by_one, problem, row, one, of)
             return
-        norms = record_norms(pieces, len(x), self.order)
+        norms = (record_sizes if self.order == 1 else record_norms)(pieces, len(x))
         usable = norms <= _longest(self.norm)
         if usable.all():
             add_pieces(total, self.layout, pieces, clip_factors(norms, self.norm))

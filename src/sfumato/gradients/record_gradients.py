@@ -143,13 +143,18 @@ def _channels_first(flat: Tensor, shape: torch.Size, kernel: tuple[int, ...]) ->
 Pieces = dict[str, Piece]  # by the parameter's name
 
 
-def record_norms(pieces: Pieces, records: int, order: int = 2) -> Tensor:
-    """The L2 or L1 norm of every record's whole gradient, float64."""
+def record_norms(pieces: Pieces, records: int) -> Tensor:
+    """The L2 norm of every record's whole gradient, float64."""
     if not pieces:
         return torch.zeros(records, dtype=torch.float64)
-    if order == 1:
-        return torch.stack([piece.sizes() for piece in pieces.values()]).sum(0)
     return torch.stack([piece.squares() for piece in pieces.values()]).sum(0).sqrt()
+
+
+def record_sizes(pieces: Pieces, records: int) -> Tensor:
+    """The L1 norm of every record's whole gradient, float64."""
+    if not pieces:
+        return torch.zeros(records, dtype=torch.float64)
+    return torch.stack([piece.sizes() for piece in pieces.values()]).sum(0)
 
 
 def add_pieces(total: Tensor, layout: Layout, pieces: Pieces, factors: Tensor) -> None:
