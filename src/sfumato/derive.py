@@ -50,7 +50,11 @@ class UnitDerivation:
 
         A round that is drawn `anew` is paid for whatever an earlier one has paid.
         """
-        return self.seen("server" if server else "world", number + 1, number, anew)
+        if self.parts:
+            return _by_client([(who, part.at(number, server, anew)) for who, part in self.parts])
+        event = self.server if server else self.world
+        due = (anew or number % self.every == 0) and (self.until is None or number < self.until)
+        return event if event is None or due else Nothing()
 
     def after(self, rounds: int, start: int = 0, anew: bool = False) -> Event:
         """What rounds `start` to `rounds` cost against everyone who sees the model."""
@@ -65,7 +69,7 @@ class UnitDerivation:
         event: Event | None = getattr(self, view)
         last = rounds if self.until is None else max(start, min(rounds, self.until))
         times = last - start if anew else self.times(last, start)
-        return event if event is None or times == 1 else Repeated(event, times) if times else Nothing()
+        return event if event is None else Repeated(event, times) if times else Nothing()
 
 
 def _by_client(found: list[tuple[tuple[int, ...], Event | None]]) -> Event | None:
