@@ -94,6 +94,11 @@ def _round(request: Request, noise_multiplier: float | None, public: PublicData 
         return round
     if noise_multiplier is not None:
         return with_noise(round, noise_multiplier)
+    if round.unproven:
+        raise BadValue(
+            f"epsilon={request.epsilon}: what {name or 'this round'} does here could not be proven, so no noise meets an epsilon. "
+            "Give --noise-multiplier, e.g. 1.0, and no --epsilon; what is claimed, and what is known of that noise, is printed."
+        )
     target = {"epsilon": request.epsilon, "delta": request.chosen_delta}
     return calibrate(round, **target, rounds=request.rounds, population=clients, dimension=dimension)
 
