@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from sfumato.key import Key as Key
     from sfumato.ledger.ledger import Ledger as Ledger
     from sfumato.local.dp_sgd import DpSgd as DpSgd
+    from sfumato.local.nbafl import NbaflNoise as NbaflNoise
+    from sfumato.local.nbafl import WithinBall as WithinBall
     from sfumato.local.penalty import NormPenalty as NormPenalty
     from sfumato.local.per_client import PerClient as PerClient
     from sfumato.local.sgd import Sgd as Sgd

@@ -207,3 +207,12 @@ def test_a_sum_is_that_of_the_permuted_messages() -> None:
     order = Shuffler().order(8, keys.channel.child("order", round=0))
     expected, weight = slots.weighted_sum(torch.cat(sent)[order], torch.ones(8))
     assert torch.equal(total.rows, expected) and total.weight == weight == 8.0 and total.senders is None
+
+
+def test_an_empty_cohort_moves_nothing() -> None:
+    people = made_up_population([5, 1, 4])
+    for aggregate in (Mean(2.0), Watches(Seen())):
+        round = shuffled(sample=Poisson(1e-9, Relation.REPLACE), aggregate=aggregate, nonprivate=True)
+        run = simulate(round, people, linear(), classification(3), rounds=2, seed=0, plan=Plan())
+        *_, progress = run
+        assert torch.equal(progress.params, run.start.params)

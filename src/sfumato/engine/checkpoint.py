@@ -41,7 +41,7 @@ class Checkpoint:
         for word, held in (("state.", self.state), ("kept.", self.kept)):
             tensors |= {word + name: value.cpu().contiguous() for name, value in held.items()}
         if self.memory:
-            names = {name for rows in self.memory.values() for name in rows}
+            names = sorted({name for rows in self.memory.values() for name in rows})
             facts["clients"] = {
                 name: [client for client, rows in self.memory.items() if name in rows] for name in names
             }

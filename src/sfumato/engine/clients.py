@@ -131,7 +131,11 @@ class Clients:
         opening = start.opening
         records = [self._load(client) for client in ids]
         keys = [client_key(start.clients, client, opening.number) for client in ids]
-        rows = self._train(self._task(start, ids, records, keys), ids)
+        task, control = self._task(start, ids, records, keys), self.job.slots.control
+        if control is not None:
+            shared = self.job.slots.shared_control(opening)
+            task = replace(task, corrections=control.correction(start.controls(ids), shared))
+        rows = self._train(task, ids)
         sizes = torch.tensor([one.count for one in records], device=rows.device)
         norms = tuple(rows.norm(dim=1).tolist()) if self.diagnostics else ()
         messages = self.job.slots.messages(rows, sizes, keys, opening)
@@ -157,13 +161,7 @@ class Clients:
     def _task(self, start: Start, ids: list[int], clients: list[Records], keys: list[Key]) -> Task:
         forward, layout = self.plan.forward(_own_copy(self.job.module)), self.job.slots.layout
         loss, starts, number = self.job.objective.loss, start.rows(ids), start.opening.number
-        task = Task(forward, layout, loss, start.params, starts, clients, keys, number, ids)
-        control = self.job.slots.control
-        if control is None or ids == [-1]:
-            return task
-        return replace(
-            task, corrections=control.correction(start.controls(ids), self.job.slots.shared_control(start.opening))
-        )
+        return Task(forward, layout, loss, start.params, starts, clients, keys, number, ids)
 
     def _load(self, client: int) -> Records:
         records = self.population.client(client).train

@@ -104,14 +104,13 @@ class Cohort:
         slots, norms = self.clients.job.slots, tuple(norm for block in blocks for norm in block.total.norms)
         for block in blocks:
             self._trained.update(block.stays)
-        if not blocks:
-            return Total(torch.zeros(0, slots.width(opening)), 0.0, ())
-        messages, sizes = (
-            torch.cat([block.total.rows for block in blocks]),
-            torch.cat([block.sizes for block in blocks]),
-        )
-        key = (channel or Key.from_system()).child("order", round=opening.number)
-        order = slots.round.channel.order(len(ids), key)
+        nobody = torch.zeros(0, slots.width(opening)), torch.zeros(0, dtype=torch.int64)
+        messages = torch.cat([block.total.rows for block in blocks] or [nobody[0]])
+        sizes = torch.cat([block.sizes for block in blocks] or [nobody[1]])
+        assert channel is not None or not slots.permutes, "a channel that permutes has a key of its own"
+        order = None
+        if channel is not None:
+            order = slots.round.channel.order(len(ids), channel.child("order", round=opening.number))
         if order is not None:
             messages, sizes = messages[order], sizes[order]
         if slots.sums:

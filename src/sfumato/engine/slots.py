@@ -57,6 +57,10 @@ class Slots:
         return isinstance(self.round.aggregate, Aggregate)
 
     @property
+    def permutes(self) -> bool:
+        return permutes(self.round)
+
+    @property
     def gathers(self) -> bool:
         return gathers(self.round)
 
@@ -219,7 +223,12 @@ class Slots:
 
 def gathers(round: Round) -> bool:
     """Whether somebody must have all messages of a cohort at once: the aggregate, or a channel that permutes them."""
-    return not isinstance(round.aggregate, Aggregate) or round.channel.order(0, Key.from_seed(0)) is not None
+    return not isinstance(round.aggregate, Aggregate) or permutes(round)
+
+
+def permutes(round: Round) -> bool:
+    """Whether the channel passes messages on in another order."""
+    return round.channel.order(0, Key.from_seed(0)) is not None
 
 
 def _place(slot: str, nth: int) -> str:

@@ -122,31 +122,40 @@ class TowardWeakest(MessageAggregate):
 
     w_k + strength lambda_k (w_max - w_k), with lambda_k = (epsilon_max - epsilon_k) / epsilon_max: whoever has more noise
     leans more on who has least. The largest epsilon is that of the cohort; several that share it count with their mean.
-    `epsilons` are public numbers, a mapping from client to epsilon. The paper contradicts itself: the text penalises the deviation
-    from the strongest guarantee, the formula names the weakest model, and its sign, inside -eta (...), would push models
-    away from it. This attracts. States: free, as messages are paid for one by one before anybody compares them, and who has
-    which budget is public (PRIVACY B(ix)).
+    `epsilons` are public numbers, a mapping from client to epsilon; `default` is that of all others, if there are any.
+
+    The paper contradicts itself: the text penalises the deviation from the strongest guarantee, the formula names the weakest
+    model, and its sign, inside -eta (...), would push models away from it. This attracts. States: free, as messages are paid for
+    one by one before anybody compares them, and who has which budget is public (PRIVACY B(ix)).
     """
 
     aggregate: MessageAggregate
     epsilons: Any  # a mapping; kept as pairs of client and epsilon
     strength: float = 1.0
+    default: float | None = None
 
     def __post_init__(self) -> None:
         given = dict(self.epsilons.items() if isinstance(self.epsilons, Mapping) else self.epsilons)
         object.__setattr__(self, "epsilons", tuple(sorted(given.items())))
-        if not self.epsilons or not all(value > 0.0 for value in given.values()) or not 0.0 <= self.strength <= 1.0:
+        every = [*given.values(), *([] if self.default is None else [self.default])]
+        if not every or not all(value > 0.0 for value in every) or not 0.0 <= self.strength <= 1.0:
             raise BadValue(
                 f"{text(self)}: every client has a positive epsilon, which may be infinite, and strength is 0 to 1."
             )
 
     def combine(self, messages: Rows, context: MessageContext) -> Row:
         known = dict(self.epsilons)
-        missing = [client for client in context.clients or () if client not in known]
-        if context.clients is None or missing:
-            who = "who sent them is not shown" if context.clients is None else f"client {missing[0]} has no epsilon"
-            raise BadValue(f"TowardWeakest needs every sender's epsilon, but {who}. Name all clients; use Plain().")
-        budgets = torch.tensor([known[client] for client in context.clients], dtype=torch.float64)
+        if context.clients is None:
+            raise BadValue(
+                "TowardWeakest needs every sender's epsilon, but the channel does not show who sent what. Use Plain()."
+            )
+        own = [known.get(client, self.default) for client in context.clients]
+        if None in own:
+            nobody = context.clients[own.index(None)]
+            raise BadValue(
+                f"TowardWeakest needs every sender's epsilon, but client {nobody} has none. Name it, or give default=."
+            )
+        budgets = torch.tensor(own, dtype=torch.float64)
         weakest = budgets == budgets.max()
         share = torch.where(weakest, 0.0, 1.0 - budgets / budgets.max())
         points = messages.double()

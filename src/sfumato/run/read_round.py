@@ -8,6 +8,7 @@ import math
 from typing import Any
 
 import sfumato
+from sfumato.account import event
 from sfumato.account.event import Relation, Unit
 from sfumato.claim import text
 from sfumato.errors import BadValue, SfumatoError
@@ -56,7 +57,7 @@ def _value(node: ast.expr) -> Any:
 
 
 def _piece(name: str) -> Any:
-    found = getattr(sfumato, name, None) if name in sfumato.__all__ else None
+    found = getattr(sfumato if name in sfumato.__all__ else event, name, None)  # or what a paper claims
     if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
         raise ValueError(f"there is no piece {name}")
     return found
