@@ -112,6 +112,11 @@ def _round(
     if (noise_multiplier := found.get("noise_multiplier")) is not None:
         return with_noise(round, noise_multiplier) if request.epsilon and "noise_multiplier" not in options else round
     if request.epsilon is not None and "noise_multiplier" not in options:
+        if round.unproven:
+            raise BadValue(
+                f"epsilon={request.epsilon}: what {name or 'this round'} does here could not be proven, so no noise meets an epsilon. "
+                "Give --noise-multiplier, e.g. 1.0, and no --epsilon; what is claimed, and what is known of that noise, is printed."
+            )
         target = {"epsilon": request.epsilon, "delta": request.chosen_delta}
         round = calibrate(round, **target, rounds=request.rounds, population=clients, dimension=dimension)
     return budgeted(round, None, request, clients, dimension)

@@ -20,7 +20,7 @@ from sfumato.reproduce.udp_fl import common
 
 WIND: dict[str, Any] = common.BASE | {
     "data": "gefcom2012-wind", "split": "natural", "clients": 7, "records": 914, "model": "cnn-wind", "rounds": 60, "steps": 4,
-    "lr": 0.3, "clip": 0.1, "norm": 5.0,
+    "lr": 0.3, "plain_lr": 0.3, "clip": 0.1, "norm": 5.0,
 }  # fmt: skip
 L1_CLIP = 0.4
 _QUICK: dict[str, Any] = {"rounds": 1, "steps": 1, "evaluate_every": 1}
