@@ -66,7 +66,7 @@ class ControlVariates(ControlPiece):
     def carry(self, claim: Claim) -> Claim:
         if claim.share is not None:
             raise UnsoundRound(
-                "ControlVariates remembers a message with its share of the noise, and the next round's row depends on it: later sums "
+                "ControlVariates remembers a message with its share of the noise, and its next row depends on it: later sums "
                 "then tell of the noise that hides a client in earlier ones.",
                 "add the noise with AddNoise, in the server slot or whole in every message, or leave control variates out.",
             )
