@@ -62,8 +62,8 @@ def for_client(event: Event, client: int | None) -> Event:
     if isinstance(event, Composed):
         return compose(*(for_client(part, client) for part in event.events))
     made_of = {part.name: getattr(event, part.name) for part in fields(event)}  # type: ignore[arg-type]
-    own = {name: _of_client(value, client) for name, value in made_of.items() if isinstance(value, Event | tuple)}
-    return replace(event, **own) if own else event  # type: ignore[type-var]
+    changed = {name: _of_client(value, client) for name, value in made_of.items() if isinstance(value, Event | tuple)}
+    return replace(event, **changed) if changed else event  # type: ignore[type-var]
 
 
 def _of_client(value: Any, client: int | None) -> Any:
