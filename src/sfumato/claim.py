@@ -123,7 +123,7 @@ class Claim:
     relation_is_asked: bool = False  # no piece may choose another relation
     grid: float | None = None  # every coordinate is a whole number of such steps, a power of 2, and so are their sums
     every: int = 1  # the events are due in the first of so many rounds, and pay for all of them
-    alike: bool = True  # all clients do the same with their data
+    alike: bool = True  # all clients do the same with their data, and with what carries their noise
     only_sum: bool = False  # the server does not see single messages
     shuffled: bool = False  # nor who sent them, or how many records they speak of
     client: int | None = None  # whose claim it is

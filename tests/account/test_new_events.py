@@ -12,6 +12,7 @@ from sfumato.account import accountant
 from sfumato.account.divergences import rdp_poisson, rdp_poisson_laplace
 from sfumato.account.dominating import merged_gaussian, pair_of
 from sfumato.account.event import (
+    ByClient,
     Composed,
     Event,
     FixedSizeSampled,
@@ -30,7 +31,7 @@ from sfumato.account.event import (
     register,
     why_not_private,
 )
-from sfumato.account.inside import costs_nothing
+from sfumato.account.inside import costs_nothing, for_client
 from sfumato.account.noises import Array
 from sfumato.account.pairs import Atoms
 from sfumato.account.rdp import rdp_of
@@ -111,6 +112,8 @@ def test_what_it_is_made_of_is_read_from_its_fields() -> None:
     assert costs_nothing(Shuffled(Nothing(), 9)) and not costs_nothing(PureEvent(0.5))
     assert accountant().epsilon(Shuffled(NonPrivate("no noise"), 9), 1e-5) == math.inf
     assert why_not_private(Repeated(Shuffled(NonPrivate("no noise"), 9), 2)) == "no noise"
+    own = Shuffled(ByClient(PureEvent(0.5), (((3,), PureEvent(0.1)),)), 9)
+    assert for_client(own, 3) == Shuffled(PureEvent(0.1), 9) and for_client(own, 1) == Shuffled(PureEvent(0.5), 9)
     mixed = Composed((Shuffled(PureEvent(0.5), 9), PoissonSampled(0.1, GaussianEvent(1.0))))
     with pytest.raises(CannotAccount, match="cannot be summed"):
         accountant().epsilon(mixed, 1e-5)

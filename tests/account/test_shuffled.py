@@ -236,7 +236,17 @@ def test_it_is_written_told_and_refused() -> None:
     assert PLD.epsilon(Composed((ShuffledEvent(1.0, 100), GaussianEvent(5.0))), 1e-6) > 0.6
 
 
+def test_what_holds_under_another_relation_is_not_added_to_it() -> None:
+    shuffled = ShuffledEvent(1.0, 1000)
+    for other in (PoissonSampled(0.1, GaussianEvent(1.0)), FixedSizeSampled(1.0, shuffled, Relation.ADD_REMOVE)):
+        for name in ("auto", "pld", "rdp"):
+            with pytest.raises(CannotAccount, match="cannot be summed"):
+                accountant(name).epsilon(Composed((shuffled, other)), 1e-5)
+
+
 def test_extremes() -> None:
+    with pytest.raises(CannotAccount, match="hides nothing"):
+        accountant().epsilon(Repeated(ShuffledEvent(1000.0, 10), 5), 1e-5)
     for epsilon, count in ((1e-9, 10**6), (700.0, 10**6), (1e-3, 10**9), (1.0, 10**9), (40.0, 3)):
         found = PLD.epsilon(ShuffledEvent(epsilon, count), 1e-8)
         assert 0.0 <= found <= epsilon * (1 + 1e-6)

@@ -23,15 +23,18 @@ from sfumato import (
     Momentum,
     NoiseShare,
     PerClient,
+    Plain,
     Plan,
     Poisson,
     Population,
     RealisedMean,
     Relation,
     Round,
+    SecureSum,
     Sgd,
     SharedMask,
     SharpnessAware,
+    Shuffler,
     Unit,
     UnsoundRound,
     classification,
@@ -155,13 +158,43 @@ def test_for_records_it_costs_nothing() -> None:
     "changed",
     [
         {"local": LOCAL, "client": (Clip(0.5),), "server": NOISE, "aggregate": Mean(3.0)},
-        {"local": LOCAL, "client": (Clip(0.5), NoiseShare(Gaussian(1.0), 3)), "sample": FixedSize(4)},
+        {"local": LOCAL, "client": (Clip(0.5),), "aggregate": Mean(3.0), "channel": SecureSum(), "server": NOISE},
     ],
-    ids=["noise at the server", "shares"],
+    ids=["noise at the server", "behind a secure sum"],
 )
 def test_for_records_the_message_itself_must_be_paid(changed: dict[str, Any]) -> None:
     with pytest.raises(UnsoundRound, match="not private by itself when it left"):
         of_records(**changed)
+
+
+@pytest.mark.parametrize("make", [round_of, of_records], ids=["clients", "records"])
+@pytest.mark.parametrize("channel", [Plain(), SecureSum(), Shuffler()])
+def test_a_share_of_the_noise_is_not_to_be_remembered(make: Any, channel: Any) -> None:
+    """Each row of the second round holds minus the share of the first, as far as the clip lets it."""
+    shares = (Clip(0.5), NoiseShare(Gaussian(1.0), 3))
+    for sample in (FixedSize(4), Everyone(Relation.REPLACE)):
+        with pytest.raises(UnsoundRound, match="later sums"):
+            make(local=LOCAL, client=shares, server=(), sample=sample, channel=channel, aggregate=Mean(3.0)).derive(
+                population=6, dimension=21
+            )
+
+
+def test_shares_that_are_remembered_hide_less_than_they_are_priced_at() -> None:
+    """The attack: option II on one coordinate, where a hundred clients but the victim have nothing to say."""
+    clients, clip, deviation, runs = 100, 1.0, 10.0, 20_000
+    draw = torch.Generator().manual_seed(1)
+
+    def sums(victim: float) -> torch.Tensor:
+        shares = torch.randn(runs, clients, generator=draw, dtype=torch.float64) * deviation / clients**0.5
+        first = victim + shares.sum(1)
+        rows = (first[:, None] / clients - shares).clamp(-clip, clip)  # c - c_i, times the length of the steps
+        noise = torch.randn(runs, generator=draw, dtype=torch.float64) * deviation
+        return torch.stack([first, victim + rows.sum(1) + noise])
+
+    there, other = sums(clip), sums(-clip)
+    moved, spread = there.mean(1) - other.mean(1), (there.cov() + other.cov()) / 2
+    seen = float((moved @ torch.linalg.solve(spread, moved)).sqrt())
+    assert seen > 1.2 * 2 * clip / deviation * 2**0.5  # the mu of two Gaussian releases
 
 
 def test_for_clients_poisson_is_as_it_was_and_a_fixed_size_loses_its_amplification() -> None:

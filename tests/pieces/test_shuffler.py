@@ -32,6 +32,7 @@ from sfumato import (
     Shuffler,
     Unit,
     UnsoundRound,
+    WeightByExamples,
     classification,
     regression,
 )  # fmt: skip
@@ -111,7 +112,7 @@ def test_staircase_messages_are_pure_too() -> None:
         ({"sample": FixedSize(2, Relation.REPLACE)}, Mixture(0.002, LaplaceEvent(2.0)), "too few honest messages"),
         ({"client": (Clip(1.0, 1), AddNoise(Laplace(0.25)))}, Mixture(0.101, LaplaceEvent(0.125)), "too few honest"),
         ({"local": PerClient(Sgd(lr=0.1, epochs=1), {3: Sgd(lr=0.2, epochs=1)})}, Mixture(0.101, LaplaceEvent(2.0)),
-         "tells their messages apart"),
+         "tells these apart"),
         ({"personal": HelperBlend()}, Mixture(0.101, LaplaceEvent(2.0)), "which message was theirs"),
         ({"personal": ControlVariates(), "local": Sgd(lr=0.1, steps=2)}, Mixture(0.101, LaplaceEvent(2.0)), "was theirs"),
     ],
@@ -122,6 +123,15 @@ def test_nothing_is_gained_and_it_says_why(changed: dict[str, Any], held: Any, w
     assert found.world == found.server == held
     (said,) = [words for words in found.assumptions if "lowers no epsilon here" in words]
     assert why in said
+
+
+def test_messages_that_are_weighted_after_their_noise_are_told_apart() -> None:
+    """A client with a thousand records among clients with one: nobody else's message is as large as its noise."""
+    weighted = shuffled(client=(*LAPLACE, WeightByExamples(cap=1000)), unit=Unit.RECORD)
+    found = proof(weighted)
+    assert found.chooser == LaplaceEvent(2.0) and "tells these apart" in " ".join(found.assumptions)
+    before = shuffled(client=(LAPLACE[0], WeightByExamples(cap=1000), LAPLACE[1]), unit=Unit.RECORD)
+    assert proof(before).chooser == ShuffledEvent(HALF, 100)
 
 
 def test_private_local_steps_never_qualify() -> None:

@@ -69,14 +69,39 @@ def rdp_staircase(epsilon: Real, nu: Real, shift: Real, orders: Array) -> Array:
     >>> rdp_staircase(1.0, 0.5, 0.01, np.array([8.0])).round(9).tolist()
     [0.314000820]
     """
-    a, fall = np.asarray(orders, float), math.exp(-epsilon)
-    density = -math.expm1(-epsilon) / (2 * (nu + fall * (1 - nu)))
-    moved = density * (min(shift, 2 * nu) + shift * fall / -math.expm1(-epsilon))
+    a, moved = np.asarray(orders, float), _moved(epsilon, nu, shift)[0]
     grown = (a - 1) * epsilon
     small = np.expm1(np.minimum(grown, 30.0)) * -np.expm1(-a * epsilon)  # e^{(a-1) epsilon} - 1 - b + e^{-a epsilon}
     return np.asarray(
         np.where(grown > 30.0, np.logaddexp(0.0, math.log(moved) + grown), np.log1p(moved * small)) / (a - 1)
     )
+
+
+def _moved(epsilon: Real, nu: Real, shift: Real) -> tuple[float, float]:
+    """What a shift of scalar staircase noise, up to a step, takes past a fall, and how that grows with the shift."""
+    fall = math.exp(-epsilon)
+    density = -math.expm1(-epsilon) / (2 * (nu + fall * (1 - nu)))
+    always = fall / -math.expm1(-epsilon)
+    return density * (min(shift, 2 * nu) + shift * always), density * ((shift < 2 * nu) + always)
+
+
+def rdp_staircase_ball(ratio: Real, epsilon: Real, nu: Real, dimension: int, orders: Array) -> Array:
+    """Scalar staircase noise on every coordinate under an L2 sensitivity of 1 / `ratio` steps, of which an equal share is up to 1.
+
+    Up to one step the divergence is the log of 1 plus a multiple of a concave function of the shift, so it is concave in the
+    square of the shift, and the equal split is the worst. Where a coordinate can move by more than a step, that still holds at
+    the orders where the tangent at the equal split lies above the j epsilon of a shift of up to j steps; at others each
+    coordinate costs epsilon for every step that it begins.
+    """
+    a, shift = np.asarray(orders, float), min(1 / (ratio * math.sqrt(dimension)), 1.0)
+    each = rdp_staircase(epsilon, nu, shift, a)
+    moved, growth = _moved(epsilon, nu, shift)
+    slope = growth / (moved + np.exp(-(a - 1) * epsilon) / -np.expm1(-(a - 1) * epsilon) / -np.expm1(-a * epsilon))
+    slope = slope / (a - 1) / (2 * shift)
+    steps = np.arange(2.0, math.ceil(1 / ratio * (1 - 1e-9)) + 1)
+    tangent = each + np.multiply.outer((steps - 1) ** 2 - shift**2, slope)
+    equal_is_worst = (tangent >= steps[:, None] * epsilon).all(axis=0)
+    return np.where(equal_is_worst, dimension * each, epsilon * (dimension + math.sqrt(dimension) / ratio))
 
 
 def rdp_poisson_gaussian(rate: Real, ratio: Real, orders: Array) -> Array:

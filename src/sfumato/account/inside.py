@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 from sfumato.account.event import (
     ByClient,
@@ -60,8 +61,15 @@ def for_client(event: Event, client: int | None) -> Event:
         return for_client(own, client)
     if isinstance(event, Composed):
         return compose(*(for_client(part, client) for part in event.events))
-    inside = event.parts()
-    return replace(event, event=for_client(inside[0], client)) if inside else event  # type: ignore[type-var]
+    made_of = {part.name: getattr(event, part.name) for part in fields(event)}  # type: ignore[arg-type]
+    changed = {name: _of_client(value, client) for name, value in made_of.items() if isinstance(value, Event | tuple)}
+    return replace(event, **changed) if changed else event  # type: ignore[type-var]
+
+
+def _of_client(value: Any, client: int | None) -> Any:
+    if isinstance(value, Event):
+        return for_client(value, client)
+    return tuple(_of_client(one, client) for one in value) if isinstance(value, tuple) else value
 
 
 def each_client(event: Event) -> list[Event]:

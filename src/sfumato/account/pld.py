@@ -30,6 +30,7 @@ from sfumato.account.inside import known_cost
 from sfumato.account.loss_grid import Loss
 from sfumato.account.loss_tree import FINE, ROUGH, View, directions, leaves, one_way, steps
 from sfumato.account.noises import Array
+from sfumato.account.shuffled import ShuffledEvent
 from sfumato.account.tail import FAST_WINDOW, LARGEST_WINDOW, Tail, one_step_delta, one_step_epsilon, window
 from sfumato.errors import CannotAccount
 
@@ -197,5 +198,5 @@ def check_noise(event: Event) -> None:
                 f"noise of {part.ratio:g} times the sensitivity is too small to account for. "
                 f"Use at least {_LEAST_NOISE:g}."
             )
-        if isinstance(part, PureEvent | StaircaseEvent) and part.epsilon > _LARGEST_LOSS:
+        if isinstance(part, PureEvent | StaircaseEvent | ShuffledEvent) and part.epsilon > _LARGEST_LOSS:
             raise CannotAccount(f"a release of epsilon {part.epsilon:g} hides nothing. Use at most {_LARGEST_LOSS:g}.")

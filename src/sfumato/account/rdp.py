@@ -27,7 +27,7 @@ from sfumato.account.divergences import (
     rdp_poisson_gaussian,
     rdp_poisson_laplace,
     rdp_poisson_replace_gaussian,
-    rdp_staircase,
+    rdp_staircase_ball,
 )
 from sfumato.account.dominating import is_proven, merged_gaussian, pair_of
 from sfumato.account.event import (
@@ -184,13 +184,12 @@ def _(event: LaplaceBallEvent, orders: Array) -> Array:
 
 @rdp_of.register
 def _(event: StaircaseBallEvent, orders: Array) -> Array:
-    """The log of 1 plus a multiple of a concave function of the shift is concave, so the equal split is the worst."""
     shift = 1 / (event.ratio * math.sqrt(event.dimension))
     if shift > 1.0 + 1e-9:
         raise CannotAccount(
             f"staircase noise of steps smaller than a coordinate's part of the move, {shift:g}, has no bound here."
         )
-    return event.dimension * rdp_staircase(event.epsilon, event.nu, min(shift, 1.0), orders)
+    return rdp_staircase_ball(event.ratio, event.epsilon, event.nu, event.dimension, orders)
 
 
 @rdp_of.register

@@ -15,7 +15,16 @@ from functools import lru_cache, singledispatch
 
 import numpy as np
 
-from sfumato.account.event import Event, LaplaceBallEvent, LaplaceEvent, PureEvent, Real, StaircaseEvent, register
+from sfumato.account.event import (
+    Event,
+    LaplaceBallEvent,
+    LaplaceEvent,
+    PureEvent,
+    Real,
+    Relation,
+    StaircaseEvent,
+    register,
+)
 from sfumato.account.noises import ROUNDING, Array
 from sfumato.account.pairs import Cells, cells
 from sfumato.errors import BadValue
@@ -41,6 +50,11 @@ class ShuffledEvent(Event):
             raise BadValue(f"ShuffledEvent epsilon={self.epsilon}: a positive, finite number is needed, e.g. 1.0.")
         if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
             raise BadValue(f"ShuffledEvent count={self.count}: a whole number of at least 1 is needed.")
+
+    @property
+    def relation(self) -> Relation:
+        """The only one that the clones are known for, so that nothing of another is added to it."""
+        return Relation.REPLACE
 
     def words(self) -> str:
         if self.count == 1:

@@ -120,7 +120,7 @@ def pay_shuffled(claim: Claim, smallest: int, who: object) -> Claim:
         "the messages are not pure-epsilon private as a whole": epsilon is None,
         "neighbours are not those of replace": claim.relation is not Relation.REPLACE,
         "how many messages arrive is not known beforehand": size is None,
-        "clients do different things with their data, which tells their messages apart": not claim.alike,
+        "clients do different things with their data or their messages, which tells these apart": not claim.alike,
         "clients remember something, which may tell which message was theirs": claim.remembers,
         "too few honest messages are sure to arrive": epsilon is not None and (count - 1) * math.exp(-epsilon) < 1.0,
     }

@@ -50,7 +50,8 @@ class ControlVariates(ControlPiece):
     expected share of clients times (-c - release / (K lr)), from the release alone. States, for records: free where the message
     itself is paid for before it leaves, since c_i is computed from nothing else; variates from raw gradients are not offered. For
     clients: a row is clipped whatever its client remembers, so Poisson cohorts cost what they did; a fixed size loses its
-    amplification, and is refused under add/remove (PRIVACY R6).
+    amplification, and is refused under add/remove (PRIVACY R6). Noise shares are refused for both: a client's next row would
+    then tell of its share, so that what hides the victim in the last sum would show in the next one.
     """
 
     def correction(self, own: Rows, shared: Row) -> Rows:
@@ -63,7 +64,13 @@ class ControlVariates(ControlPiece):
         return shared - share * (shared + release / length)
 
     def carry(self, claim: Claim) -> Claim:
-        if claim.unit is Unit.RECORD and (claim.server is None or claim.share is not None):
+        if claim.share is not None:
+            raise UnsoundRound(
+                "ControlVariates remembers a message with its share of the noise, and its next row depends on it: later sums "
+                "then tell of the noise that hides a client in earlier ones.",
+                "add the noise with AddNoise, in the server slot or whole in every message, or leave control variates out.",
+            )
+        if claim.unit is Unit.RECORD and claim.server is None:
             raise UnsoundRound(
                 "ControlVariates remembers a message that was not private by itself when it left, and the next round reads it: a "
                 "record would then be used again where nothing pays for it.",

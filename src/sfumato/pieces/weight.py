@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sfumato.claim import Claim, text
 from sfumato.errors import BadValue, UnsoundRound
@@ -17,7 +17,7 @@ class WeightByExamples(ClientPiece):
     """Multiply each row by min(n, cap) / cap, n being the client's number of records.
 
     States: the factor is at most 1, so no norm grows. Without a cap (a row times n) it has no bound, and is refused after a
-    clip; before one it may do what it likes.
+    clip; before one it may do what it likes. After the noise it scales that too, so messages no longer look alike.
     """
 
     cap: int | None = None
@@ -44,4 +44,4 @@ class WeightByExamples(ClientPiece):
                 "WeightByExamples() has no cap: a client with n records moves the sum n times as far, and n has no bound.",
                 "give a public cap, e.g. WeightByExamples(cap=50): a row then counts min(n, cap) / cap.",
             )
-        return claim
+        return replace(claim, alike=False) if claim.paid else claim
