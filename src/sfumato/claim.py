@@ -223,6 +223,11 @@ class Claim:
         """The claim after the value was multiplied by a public number."""
         return self._with_rows(self.any_row.scaled(factor), self.row.scaled(factor))
 
+    def with_dimension(self, dimension: int) -> Claim:
+        """The claim after coordinates were left out, which makes no norm larger."""
+        any_row, row = (replace(reach, dimension=dimension) for reach in (self.any_row, self.row))
+        return replace(self, dimension=dimension)._with_rows(any_row, row)
+
     def bounded(self, *, l2: float = math.inf, l1: float = math.inf) -> Claim:
         """The claim after a row's norms were bounded; each norm also bounds the other."""
         any_row, row = (reach.within(l2, l1, self.dimension) for reach in (self.any_row, self.row))

@@ -241,7 +241,7 @@ def _walk(
     try:
         for slot, piece, words, makers in told.pieces:
             before.append(claim)
-            claim = _carried(piece, claim)
+            claim = _carried(piece, claim, bool(makers))
             if slot == "client" and before[-1].share is not None:
                 raise UnsoundRound(
                     f"{text(piece)} comes after the noise shares and may change the noise that they add up to.",
@@ -263,9 +263,15 @@ def _walk(
     return UnitDerivation(unit, claim.relation, *views, *noise, claim.assumptions, *proof, claim.every, claim.until)
 
 
-def _carried(piece: Any, claim: Claim) -> Claim:
-    """What a piece states; that values lie on a grid, only if it says so itself."""
+def _carried(piece: Any, claim: Claim, foreign: bool = False) -> Claim:
+    """What a piece states; that values lie on a grid, only if it says so itself.
+
+    A piece from outside that states something new and does not speak of one client's own bound may have undone it, also
+    where it states for everybody the very norm that was stated before: then everybody's bound is that client's.
+    """
     after: Claim = piece.carry(claim)
+    if foreign and after is not claim and after.narrow is claim.narrow:
+        after = dataclasses.replace(after, narrow=None)
     return after if after.grid is None or piece.keeps_grid else dataclasses.replace(after, grid=None)
 
 

@@ -20,6 +20,8 @@ from sfumato.local.dp_sgd import DpSgd
 from sfumato.local.per_client import PerClient
 from sfumato.pieces.clip import Clip
 from sfumato.pieces.clip_per_client import ClipPerClient
+from sfumato.pieces.exact import ExactLaw
+from sfumato.pieces.law import Gaussian
 from sfumato.pieces.law_names import law_named
 from sfumato.pieces.presence import PoissonPerClient, Presence
 from sfumato.pieces.protocol import LocalPiece
@@ -234,4 +236,6 @@ def _with_law(local: LocalPiece, budget: ClientBudget) -> LocalPiece:
     if not isinstance(local, DpSgd):
         raise BadValue(f"a budget with the law {budget.law!r}: {text(local)} takes none. Use DpSgd, or leave it out.")
     law, order = law_named(budget.law, 1.0)
-    return replace(local, law=law, order=order)
+    if isinstance(local.law, ExactLaw) and type(law) is not Gaussian:
+        raise BadValue(f"a budget with the law {budget.law!r}: exact draws are there for Gaussian noise. Leave it out.")
+    return local if isinstance(local.law, ExactLaw) else replace(local, law=law, order=order)

@@ -14,6 +14,7 @@ from sfumato.engine.keys import Keys, client_key
 from sfumato.errors import BadValue
 from sfumato.key import Key
 from sfumato.pieces.context import Context, Facts, MessageContext
+from sfumato.pieces.mean import Divide
 from sfumato.pieces.protocol import Aggregate, ControlPiece, MessageAggregate, StepRule
 from sfumato.round import Round
 from sfumato.update import Layout
@@ -201,12 +202,13 @@ class Slots:
     ) -> tuple[torch.Tensor, Kept]:
         """What the server makes of the sum, or of all messages that it has `seen`, and what is kept for the next round.
 
-        As soon as the value is paid for, what client pieces did to its shape and scale is undone, last piece first.
+        As soon as the value is paid for and divided, what client pieces did to its shape and scale is undone, last piece first.
+        A division right after the noise comes before that: what a piece follows is the mean, wherever it was divided.
         """
         value = self._aggregate(total, weight, seen)
         later, undone = dict(kept), False
         for nth, (piece, claim) in enumerate(zip(self.round.server, self._claims("server"), strict=True)):
-            if claim.paid and not undone:
+            if claim.paid and not undone and not isinstance(piece, Divide):
                 value, undone = self._undo(value, opening, later), True
             secret = keys.server_piece(nth)
             own, state = secret.child("round", number=opening.number), kept.get(_place("server", nth))

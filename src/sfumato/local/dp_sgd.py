@@ -149,11 +149,14 @@ class DpSgd(LocalPiece):
 def _one_by_one(
     clipped: ClippedSum, row: Row, records: Records, drawn: Tensor, clip: float, claim: Claim, key: Key
 ) -> Row:
-    """The sum of whole steps: each record's gradient is formed, clipped and cut off alone, so that no other one rounds it."""
+    """The sum of whole steps: each record's gradient is formed, clipped and cut off alone, so that no other one rounds it.
+
+    It is copied first: where a record lies in memory changes how some kernels round, and it lies elsewhere without another one.
+    """
     total = torch.zeros(len(row), dtype=torch.float64, device=row.device)
     for number in drawn.tolist():
         one = slice(number, number + 1)
-        alone = clipped(row, records.x[one], records.y[one], key.child("record", number=number))
+        alone = clipped(row, records.x[one].clone(), records.y[one].clone(), key.child("record", number=number))
         total += cut_off(clip_rows(alone[None].to(row.dtype), clip), claim)[0]
     return total
 

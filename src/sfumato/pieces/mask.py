@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -152,4 +152,4 @@ class SharedMask(ClientPiece):
             )
         kept = kept_of(self.keep, claim.at_client(self).dimension)
         # The largest are chosen in each layer, so their number is the layout's; all of them bound it.
-        return replace(claim, dimension=kept) if isinstance(self.by, RandomMask) else claim
+        return claim.with_dimension(kept) if isinstance(self.by, RandomMask) else claim
