@@ -114,7 +114,7 @@ def _round(
     if request.epsilon is not None and "noise_multiplier" not in options:
         if round.unproven:
             raise BadValue(
-                f"epsilon={request.epsilon}: what {name or 'this round'} does here could not be proven, so no noise meets an epsilon. "
+                f"epsilon={request.epsilon}: what {name or 'this round'} does here is not proven, so no noise meets an epsilon. "
                 "Give --noise-multiplier, e.g. 1.0, and no --epsilon; what is claimed, and what is known of that noise, is printed."
             )
         target = {"epsilon": request.epsilon, "delta": request.chosen_delta}
