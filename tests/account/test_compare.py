@@ -15,7 +15,8 @@ from sfumato.account.event import Relation, Unit
 from sfumato.claim import Claim
 from sfumato.commands.app import app
 from sfumato.pieces.law_names import LAWS, law_named
-from sfumato.planning.compare import distortion
+from sfumato.pieces.sampler import Drawn, Everyone
+from sfumato.planning.compare import compare, distortion
 
 HELD = {
     "gaussian": (1.946, 1.224, 0.983, 0.856),
@@ -79,6 +80,12 @@ def test_distortions_are_those_of_drawn_noise(name: str, dimension: int) -> None
     l1, l2 = distortion(LAWS[name](0.8), claim)
     assert np.abs(drawn).sum(1).mean() == pytest.approx(l1, rel=0.1)
     assert math.sqrt((drawn**2).sum(1).mean()) == pytest.approx(l2, rel=0.15)
+
+
+def test_a_staircase_of_too_many_levels_says_so_and_the_others_are_shown() -> None:
+    *others, last = compare(5e-6, 1e-9, Drawn(Everyone()), 1, 1, 1.0)
+    assert last.law == "staircase" and "fit into memory" in last.note
+    assert all(one.noise_multiplier is not None for one in others)
 
 
 def test_it_reads_well_and_says_what_is_missing() -> None:

@@ -381,3 +381,6 @@ def test_what_is_public_is_named_and_not_printed() -> None:
     steps = of_records(EVERY[4]).derive(population=7, dimension=21).primary.steps
     (said,) = [step.piece for step in steps if step.slot == "aggregate"]
     assert said == "ModeConnectivity(public=PublicData(name='public'), steps=3)"
+    for aggregate in (*EVERY[4:], TowardWeakest(EVERY[4], {}, default=1.0)):
+        assumed = of_records(aggregate).derive(population=7, dimension=21).primary.assumptions
+        assert "the records of public are public: nothing hides them" in assumed

@@ -37,6 +37,11 @@ class PublicData:
                 "what clients hold is a Population."
             )
 
+    @property
+    def declared(self) -> str:
+        """What a guarantee says where these records decide a release."""
+        return f"the records of {self.name} are public: nothing hides them"
+
 
 @dataclass(frozen=True)
 class Population:

@@ -46,7 +46,8 @@ class PostProcess(ServerPiece):
                 "PostProcess comes before the noise: an arbitrary function has no bound on how far one client moves its result.",
                 "put it after AddNoise in the server slot.",
             )
-        return claim.assuming("the function of PostProcess reads nothing but what it is given")
+        read = () if self.data is None else (self.data.declared,)
+        return claim.assuming("the function of PostProcess reads nothing but what it is given", *read)
 
 
 _NEGLIGIBLE = 1e-18

@@ -167,7 +167,7 @@ class ModeConnectivity(MessageAggregate):
 
     def carry(self, claim: Claim) -> Claim:
         refuse_private(self.public, "ModeConnectivity")
-        return of_paid_messages(claim, self)
+        return of_paid_messages(claim, self).assuming(self.public.declared)
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ class MeanThenPublic(MessageAggregate):
 
     def carry(self, claim: Claim) -> Claim:
         refuse_private(self.public, "MeanThenPublic")
-        return of_paid_messages(claim, self)
+        return of_paid_messages(claim, self).assuming(self.public.declared)
 
 
 def bend_of_theorem_5(previous: Row, stepped: Row, smoothness: float) -> Row:

@@ -150,6 +150,8 @@ class SharedMask(ClientPiece):
                 "about them, and nothing pays for it.",
                 "use PublicTopK(PublicData(name, records)), RandomMask() or PreviousTopK().",
             )
+        if isinstance(self.by, PublicTopK):
+            claim = claim.assuming(self.by.data.declared)
         kept = kept_of(self.keep, claim.at_client(self).dimension)
         # The largest are chosen in each layer, so their number is the layout's; all of them bound it.
         return claim.with_dimension(kept) if isinstance(self.by, RandomMask) else claim

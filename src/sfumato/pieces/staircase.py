@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sfumato.account.event import Event, PureEvent, StaircaseEvent
 from sfumato.claim import Claim, Reach, text
-from sfumato.errors import BadValue
+from sfumato.errors import BadValue, CannotAccount
 from sfumato.key import Key
 from sfumato.pieces.law import Multiple, check_multiple
 
@@ -23,6 +23,7 @@ Array = NDArray[np.float64]
 _WIDER = 1.0 + 1e-9  # the step over the norm that bounds a row: a whole number of norms is never more steps by rounding
 _NEGLIGIBLE = 80.0  # levels whose log-weight lies so far below the largest are left out: together less than 1e-30
 _SMOOTH = 1e-17
+_MOST_LEVELS = 2**24
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,10 @@ def levels(dimension: int, loss: float, share: float) -> tuple[int, Array]:
     top = max(dimension / loss - share, 0.0)
     reach = math.sqrt(2.0 * _NEGLIGIBLE * (dimension + 1.0)) / loss + (_NEGLIGIBLE + 10.0) / loss + 2.0
     first = max(0, math.floor(top - reach))
+    if top + 2.0 * reach - first > _MOST_LEVELS:
+        raise CannotAccount(
+            f"staircase noise of loss {loss:g} a step has more levels than fit into memory. Use Laplace noise, to which it tends."
+        )
     level = np.arange(first, math.ceil(top + 2.0 * reach) + 1.0)
     logs = dimension * np.log1p((level - top) / (top + share)) - (level - top) * loss
     return first, np.cumsum(np.exp(logs - logs.max()))
