@@ -89,7 +89,7 @@ def places(channel: Any, value: float, draws: int = 400, population: int = 1000)
         keys = Keys.of(Key.from_seed(5).child("draw", number=draw, value=str(value)))
         opening = slots.open(0, keys.opening(0))
         noisy = slots.messages(
-            rows[6:9], torch.ones(3), [keys.client(client, round=0) for client in (6, 7, 8)], opening
+            rows[6:9], torch.ones(3), [keys.client(client, round=0) for client in (6, 7, 8)], opening, (6, 7, 8)
         )
         order = round.channel.order(population, keys.channel)
         assert order is not None

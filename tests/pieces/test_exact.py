@@ -293,7 +293,7 @@ def test_sums_of_messages_are_exact_in_any_order(round: Round) -> None:
     rows = Key.from_seed(1).normal(clients, dimension).float().abs()
     sizes = torch.ones(clients, dtype=torch.int64)
     messages = slots.messages(
-        rows, sizes, [Key.from_seed(2).child("client", id=one) for one in range(clients)], opening
+        rows, sizes, [Key.from_seed(2).child("client", id=one) for one in range(clients)], opening, range(clients)
     )
     total, _ = slots.weighted_sum(messages, sizes)
     whole = [sum(column) for column in zip(*(steps(message, step) for message in messages), strict=True)]

@@ -146,7 +146,7 @@ def test_what_is_held_out_is_in_no_client_and_always_the_same() -> None:
     again = hold_out(digits, 400, Key.from_seed(0)).validation
     assert again is not None and torch.equal(parted.validation.records.x, again.records.x)
     for wrong in (0, 1400):
-        with pytest.raises(BadValue, match="hold_out"):
+        with pytest.raises(BadValue, match="set aside as public"):
             hold_out(digits, wrong, Key.from_seed(0))
     with pytest.raises(BadValue, match="already"):
         hold_out(parted, 10, Key.from_seed(0))

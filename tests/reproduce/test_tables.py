@@ -20,6 +20,10 @@ from sfumato.reproduce.prifedsync import common as prifedsync
 from sfumato.reproduce.run import aligned, run_table
 from sfumato.reproduce.show import spread
 from sfumato.reproduce.table import SCALES, Cell, Done, Row, Table, Work
+from sfumato.reproduce.udp_fl import common as udp_fl
+from sfumato.reproduce.udp_fl.figure_5 import naive
+from sfumato.reproduce.udp_fl.figure_6 import shuffled
+from sfumato.reproduce.udp_fl.table_5 import search
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -108,6 +112,10 @@ def test_a_function_that_moves_keeps_its_cells() -> None:
         "prifedsync.train": prifedsync.train,
         "client_level.train": client_level.train,
         "dp_fed_ls_table_2.columns": columns,
+        "udp_fl.train": udp_fl.train,
+        "udp_fl.naive": naive,
+        "udp_fl.shuffled": shuffled,
+        "udp_fl.search": search,
     }
 
 

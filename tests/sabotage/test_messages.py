@@ -100,7 +100,8 @@ def medians(aggregate: Any, draws: int = 150) -> list[np.ndarray]:
         for draw in range(draws):
             keys = Keys.of(Key.from_seed(3).child("draw", number=draw, value=str(value)))
             opening, sizes = slots.open(0, keys.opening(0)), torch.ones(9)
-            messages = slots.messages(rows, sizes, [keys.client(client, round=0) for client in range(9)], opening)
+            own = [keys.client(client, round=0) for client in range(9)]
+            messages = slots.messages(rows, sizes, own, opening, range(9))
             released.append(float(_released(slots, messages, sizes, opening, keys)[0]))
         found.append(np.array(released))
     return [*found, slots.proof.world]  # type: ignore[list-item]

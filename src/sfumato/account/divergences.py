@@ -67,7 +67,7 @@ def rdp_staircase(epsilon: Real, nu: Real, shift: Real, orders: Array) -> Array:
     A = (1 - b)/(2 (nu + b (1 - nu))) is the density at 0: linear in a small shift, where smooth noise is quadratic.
 
     >>> rdp_staircase(1.0, 0.5, 0.01, np.array([8.0])).round(9).tolist()
-    [0.314000820]
+    [0.31400082]
     """
     a, moved = np.asarray(orders, float), _moved(epsilon, nu, shift)[0]
     grown = (a - 1) * epsilon

@@ -77,15 +77,21 @@ def each_client(event: Event) -> list[Event]:
     return for_clients(event)
 
 
-def for_clients(event: Event, who: Iterable[int] | None = None, but: Iterable[int] = ()) -> list[Event]:
-    """The different things that happened to these clients; to all, but for some, where none are named."""
-    places = places_of(event)
+def for_clients(
+    event: Event, who: Iterable[int] | None = None, but: Iterable[int] = (), paying: Event | None = None
+) -> list[Event]:
+    """The different things that happened to these clients; to all, but for some, where none are named.
+
+    Those whom `paying` costs nothing are left out.
+    """
+    places = places_of(event, paying or event)
     left_out = set(but)
     asked = [None, *sorted(client for client in places if client not in left_out)] if who is None else who
     alike: dict[tuple[tuple[int, int], ...], int | None] = {}
     for client in asked:
         alike.setdefault(() if client is None else places.get(client, ()), client)
-    return list(dict.fromkeys(for_client(event, client) for client in alike.values()))
+    pay = [client for client in alike.values() if paying is None or not costs_nothing(for_client(paying, client))]
+    return list(dict.fromkeys(for_client(event, client) for client in pay))
 
 
 def places_of(*events: Event) -> dict[int, tuple[tuple[int, int], ...]]:

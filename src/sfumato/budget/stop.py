@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from sfumato.account.calibrate import most_rounds
 from sfumato.account.event import Event, Nothing, compose
-from sfumato.account.inside import for_client, places_of
+from sfumato.account.inside import each_client, for_client, places_of
 from sfumato.derive import UnitDerivation
-from sfumato.errors import BudgetExceeded
+from sfumato.errors import BudgetExceeded, UnsoundRound
 from sfumato.ledger.ledger import Budget, Ledger
 from sfumato.pieces.presence import PoissonPerClient, Presence
 from sfumato.pieces.sampler import Everyone, Poisson
@@ -20,8 +20,8 @@ def stopping(round: Round, ledger: Ledger, rounds: int, population: int, dimensi
 
     When it stops is computed before the first round, from what all runs in the ledger were planned to cost and from nothing
     that depends on data or on who was drawn: whoever sees it stop learns nothing that the plans do not tell. Cohorts of a
-    fixed size stay as they are, since a client that stops would change the others' chances: there, and where relations or
-    units differ, the ledger stops the whole run instead.
+    fixed size stay as they are, since a client that stops would change the others' chances: there, where relations or units
+    differ, and where noise shares or a shuffler count on everybody, the ledger stops the whole run instead.
     """
     sample, lines = round.sample, ledger.own_budgets
     if not lines or not isinstance(sample, Poisson | Everyone | PoissonPerClient):
@@ -44,7 +44,12 @@ def stopping(round: Round, ledger: Ledger, rounds: int, population: int, dimensi
         for client in {*lasts, *(client for who in sample.named for client in who)}
         if client is not None
     }
-    return replace(round, sample=replace(sample, default=default, own=own))
+    try:
+        stopped = replace(round, sample=replace(sample, default=default, own=own))
+        after = stopped.derive(population=population, dimension=dimension).primary
+    except UnsoundRound:
+        return round
+    return stopped if set(each_client(after.world)) <= set(each_client(proof.world)) else round
 
 
 def _until(presence: Presence, last: int, rounds: int) -> Presence:

@@ -67,10 +67,10 @@ class Budget:
     clients: tuple[int, ...] | None = None
     but: tuple[int, ...] = ()
 
-    def spent(self, event: Event) -> float:
-        """What has been spent of it, by the one of its clients that pays most."""
-        price = accountant("auto")
-        return max(price.epsilon(own, self.delta) for own in for_clients(event, self.clients, self.but))
+    def spent(self, event: Event, paying: Event | None = None) -> float:
+        """What has been spent of it, by the one of its clients that pays most; of those whom `paying` costs something."""
+        price, every = accountant("auto"), for_clients(event, self.clients, self.but, paying)
+        return max((price.epsilon(own, self.delta) for own in every), default=0.0)
 
     @property
     def whose(self) -> str:
@@ -253,7 +253,7 @@ class Ledger:
                     f"{self.path} has a budget for each {budget.unit}, but nothing is proven for {budget.unit}s in this round or "
                     "in an earlier one. Use another ledger."
                 )
-            epsilon = budget.spent(after.world)
+            epsilon = budget.spent(after.world, costs[budget.unit].world)  # a client that has stopped holds up nobody
             if epsilon > budget.epsilon:
                 raise BudgetExceeded(
                     f"the next round would bring all runs in {self.path} to epsilon {epsilon:.4g}, over their common budget"

@@ -13,7 +13,7 @@ from sfumato.claim import Claim, Reach, Release
 from sfumato.errors import BadValue
 from sfumato.pieces.own import by_number, clients_of, grouped
 from sfumato.pieces.protocol import Sampler, Turn
-from sfumato.pieces.sampler import Poisson
+from sfumato.pieces.sampler import Everyone, Poisson
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,10 @@ class PoissonPerClient(Sampler):
         """The expected cohort while everybody takes part."""
         return self.default.rate * (population - len(self._own)) + sum(one.rate for one in self._own.values())
 
-    def _of(self, claim: Claim) -> Poisson:
-        return Poisson(self.of(claim.client).rate, self.relation)
+    def _of(self, claim: Claim) -> Poisson | Everyone:
+        """As whom it is drawn; one that is always drawn is drawn as everyone is."""
+        rate = self.of(claim.client).rate
+        return Everyone(self.relation) if rate == 1.0 else Poisson(rate, self.relation)
 
     def carry(self, claim: Claim) -> Claim:
         until = self.of(claim.client).rounds

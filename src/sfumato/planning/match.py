@@ -44,7 +44,7 @@ def match(
 
     >>> from sfumato.pieces.law import Gaussian, Laplace
     >>> round(match(Laplace(1.0), like=Gaussian(0.6002289), delta=1e-5).noise_multiplier, 5)
-    0.12499
+    0.125
     """
     drawn = sample if isinstance(sample, str) else Drawn(sample or Everyone())
     drawn = parse_drawn(drawn) if isinstance(drawn, str) else drawn
