@@ -14,6 +14,7 @@ import sfumato
 from sfumato.account.event import GaussianEvent, Unit
 from sfumato.account.inside import for_client
 from sfumato.claim import Claim, Reach
+from sfumato.commands.ledger import ledger as ledger_command
 from sfumato.engine.checkpoint import Checkpoint
 from sfumato.errors import BadValue, BudgetExceeded
 from sfumato.gradients import ClippedSum
@@ -24,6 +25,8 @@ from sfumato.pieces.context import Context
 from sfumato.pieces.exact import summed_for
 from sfumato.testing import check_piece
 from sfumato.update import Layout
+
+_MODEL = nn.Linear(5, 3), sfumato.classification(3)
 
 
 def _round(**other: object) -> sfumato.Round:
@@ -182,3 +185,15 @@ def test_a_line_that_runs_out_stops_the_whole_run_where_shares_or_a_shuffler_cou
         assert found.sample == sfumato.Everyone(sfumato.Relation.REPLACE)
         assert done == rounds
         assert "of client 3" in why
+
+
+def test_a_ledger_takes_no_numbers_for_clients_that_have_others(tmp_path: Path) -> None:
+    """A file of budgets means ids where `train` reads it; the ledger, which keeps none, took them as places."""
+    people = _people().with_ids(range(11, -1, -1))
+    ledger, file = tmp_path / "ledger.sqlite", tmp_path / "budgets.toml"
+    file.write_text("[default]\nepsilon = 50.0\ndelta = 1e-5\n[[own]]\nclients = [0]\nepsilon = 9.0\n")
+    list(sfumato.simulate(_round(), people, *_MODEL, rounds=1, shared_ledger=ledger))
+    with pytest.raises(BadValue, match="ids that are numbers"):
+        ledger_command(ledger, budgets=file, delta=None, unit=Unit.CLIENT, budget=None, export=None)
+    list(sfumato.simulate(_round(), _people(), *_MODEL, rounds=1, shared_ledger=tmp_path / "other.sqlite"))
+    ledger_command(tmp_path / "other.sqlite", budgets=file, delta=None, unit=Unit.CLIENT, budget=None, export=None)

@@ -56,7 +56,13 @@ def ledger(
     if budgets is not None:
         from sfumato.budget.budgets import Budgets
 
-        book.set_own_budgets(Budgets.of(budgets, sys.maxsize).lines(unit))
+        own = Budgets.of(budgets, sys.maxsize)
+        if own.own and book.other_numbers:
+            raise BadValue(
+                f"--budgets {budgets}: the clients of {file} have ids that are numbers, which a ledger does not keep, so it cannot "
+                "tell whom you mean. In Python: Ledger(...).set_own_budgets(Budgets.of(file, size, ids).lines(unit))."
+            )
+        book.set_own_budgets(own.lines(unit))
     at = check_delta(_delta(book, delta))
     found = _contents(book, at)
     if export is not None:

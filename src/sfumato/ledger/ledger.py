@@ -148,6 +148,15 @@ class Ledger:
         )
 
     @property
+    def other_numbers(self) -> bool:
+        """Whether its clients are known by numbers that do not count them from 0, as the ledger does."""
+        return self.fact("other_numbers") is not None
+
+    def note_other_numbers(self) -> None:
+        """Note that they are; who has which is not kept."""
+        self._set_fact("other_numbers", "yes")
+
+    @property
     def durable(self) -> bool:
         """Whether it survives this process."""
         return self.path is not None

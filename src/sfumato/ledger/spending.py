@@ -104,6 +104,8 @@ def open_shared(
         _check_welcome(given, own, derivation, seeded, force)
         given.parent.mkdir(parents=True, exist_ok=True)
         shared = Ledger(given, population.name, population.identity)
+    if any(isinstance(one, int) and one != place for place, one in enumerate(population.ids)):
+        shared.note_other_numbers()
     own.remember_shared(shared)
     return shared
 
