@@ -9,7 +9,7 @@ The bound takes log, exp, cos and sin as within 16 units in the last place; libr
 U = (w + V) / 2^64 the number that begins with it, V in [0, 1):
 
   u = fl(w / 2^64)              one rounding, and V:        |u - U| <= 2^-53 U + 2^-64
-  l = fl(-ln u)                 |ln u - ln U| <= |u - U| / min(u, U):  |l + ln U| <= 2^-52 + 2^-63 / u + 2^-49 l
+  l = fl(-ln u)                 |ln u - ln U| <= |u - U| / min(u, U):  |l + ln U| <= 2^-52 + 2^-63 / u + 2^-48 l
   r = fl(sqrt(2 l))             |r - R| <= |r^2 - R^2| / r:    <= (2^-51 + 2^-62 / u) / r + 2^-48 r
   c = fl(cos(2 pi w / 2^64))    four roundings of an angle below 2 pi, V, and one cosine: within 2^-47
   x = fl(stddev r c)            |x - X| <= stddev (|r - R| + 2^-47 R + 2^-51 r), with room to spare at most

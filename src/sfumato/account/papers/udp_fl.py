@@ -1,4 +1,4 @@
-"""UDP-FL (Xie et al. 2024): what its one-dimensional formulas say of noise on many coordinates, and what such noise costs.
+"""UDP-FL (Feng et al. 2024): what its one-dimensional formulas say of noise on many coordinates, and what such noise costs.
 
 It accounts Laplace and staircase noise on every coordinate of an L2-clipped gradient by the formula for a single number, at a
 shift of the clip norm. Divergences of independent coordinates add up, so that is false beyond one coordinate (PRIVACY B(i)).
