@@ -22,15 +22,22 @@ def calibrate(
     number of trained parameters, is needed where the cost of the noise depends on it.
     """
 
-    def event(noise: float, size: int = dimension or 1) -> Event:
-        return with_noise(round, noise).derive(population=population, dimension=size).primary.after(rounds)
+    def event(noise: float) -> Event:
+        return with_noise(round, noise).derive(population=population, dimension=dimension or 1).primary.after(rounds)
 
-    if dimension is None and event(1.0, 1) != event(1.0, 10**6):
-        raise BadValue(
-            "calibrate: what this noise costs depends on the number of trained parameters. Give it, e.g. dimension=7850."
-        )
+    if dimension is None:
+        check_needs_no_dimension(with_noise(round, 1.0), population)
 
     return with_noise(round, calibrate_noise(event, epsilon, delta))
+
+
+def check_needs_no_dimension(round: Round, population: int) -> None:
+    """Refuse a round whose cost depends on a dimension that was not said."""
+    few, many = (round.derive(population=population, dimension=size).primary.world for size in (1, 10**6))
+    if few != many:
+        raise BadValue(
+            "what this noise costs depends on the number of trained parameters. Give it, e.g. dimension=7850."
+        )
 
 
 def with_noise(round: Round, noise_multiplier: float) -> Round:

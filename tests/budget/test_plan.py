@@ -249,3 +249,17 @@ def test_many_budgets_are_found_together() -> None:
     assert isinstance(round.local, PerClient) and len(round.local.own) == 4
     event = round.derive(population=3000, dimension=5).primary.after(ROUNDS)
     assert [epsilon(for_client(event, client)) <= 1.0 + client % 4 for client in range(5)] == [True] * 5
+
+
+def test_a_cost_that_depends_on_the_dimension_asks_for_it() -> None:
+    """Planned for one coordinate, Laplace noise under an L2 clip would be too small for a model of many."""
+    local = sfumato.DpSgd(2, sfumato.Poisson(0.1), 100, law=sfumato.Laplace(1.0, order=2))
+    round = sfumato.Round(
+        sample=sfumato.Everyone(), local=local, aggregate=sfumato.RealisedMean(), unit=sfumato.Unit.RECORD
+    )
+    given = {"default": (4.0, 1e-5), 0: (2.0, 1e-5)}
+    with pytest.raises(BadValue, match="depends on the number of trained parameters"):
+        sfumato.budgets(round, given, rounds=3, population=5)
+    with pytest.raises(BadValue, match="depends on the number of trained parameters"):
+        sfumato.calibrate(round, epsilon=4.0, delta=1e-5, rounds=3, population=5)
+    sfumato.budgets(round, given, rounds=3, population=5, dimension=50)

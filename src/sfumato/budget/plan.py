@@ -11,7 +11,7 @@ from sfumato.account.calibrate import most_rounds
 from sfumato.account.event import Event, Unit
 from sfumato.account.inside import for_client
 from sfumato.budget.budgets import Budgets, ClientBudget
-from sfumato.calibration import with_noise
+from sfumato.calibration import check_needs_no_dimension, with_noise
 from sfumato.claim import text
 from sfumato.data.population import Population
 from sfumato.derive import pieces
@@ -44,7 +44,7 @@ def budgets(
     *,
     rounds: int,
     population: Population | int,
-    dimension: int = 1,
+    dimension: int | None = None,
     noise_multiplier: float | None = None,
 ) -> Round:
     """The round in which each client spends no more than its own budget in `rounds` rounds, and about as much.
@@ -52,14 +52,18 @@ def budgets(
     `given` is a file, a mapping from client to (epsilon, delta) with one for "default", or `Budgets`. At record level each
     client gets noise of its own. At client level one noise hides all: it is what the largest budget needs with the round's
     clip and rate (or `noise_multiplier`), and clients with smaller ones get a smaller clip or rate. A budget that is kept to
-    by `rounds` changes nothing else: its client stops earlier, at a round that is known before the first.
+    by `rounds` changes nothing else: its client stops earlier, at a round that is known before the first. `dimension`, the
+    number of trained parameters, is needed where the cost of a client's noise depends on it.
     """
     size, ids = (population.size, population.ids) if isinstance(population, Population) else (population, ())
-    return planned(round, Budgets.of(given, size, ids), rounds, size, dimension, noise_multiplier)
+    found = planned(round, Budgets.of(given, size, ids), rounds, size, dimension or 1, noise_multiplier)
+    if dimension is None:
+        check_needs_no_dimension(found, size)
+    return found
 
 
 def planned(
-    round: Round, given: Budgets, rounds: int, population: int, dimension: int = 1, noise: float | None = None
+    round: Round, given: Budgets, rounds: int, population: int, dimension: int, noise: float | None = None
 ) -> Round:
     """The same, of budgets by number."""
     if round.nonprivate or round.unproven:

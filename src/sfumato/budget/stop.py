@@ -15,7 +15,7 @@ from sfumato.pieces.sampler import Everyone, Poisson
 from sfumato.round import Round
 
 
-def stopping(round: Round, ledger: Ledger, rounds: int, population: int, dimension: int = 1) -> Round:
+def stopping(round: Round, ledger: Ledger, rounds: int, population: int, dimension: int) -> Round:
     """The round in which each client stops, for good, before the round that its own line of the ledger cannot pay for.
 
     When it stops is computed before the first round, from what all runs in the ledger were planned to cost and from nothing

@@ -159,8 +159,7 @@ def noise_for(
     epsilon: float,
     delta: float,
 ) -> float:
-    """The noise multiplier of an epsilon: the smallest that is proven enough, or the smallest that the paper's formula "
-    "takes."""
+    """The noise multiplier of an epsilon: the smallest that is proven enough, or that the paper's formula takes."""
     built = recipes.build("udp-fl", clients, dict(options))
     if accounting == PROVEN:
         facts = {"population": clients, "dimension": dimension, "rounds": rounds}
