@@ -107,6 +107,7 @@ if TYPE_CHECKING:
     from sfumato.round import Unproven as Unproven
     from sfumato.run.folder import load as load
     from sfumato.simulation import simulate as simulate
+    from sfumato.voting.neighbours import Neighbours as Neighbours
     from sfumato.voting.queries import Queries as Queries
     from sfumato.voting.votes import Votes as Votes
 
