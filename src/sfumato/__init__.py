@@ -107,6 +107,8 @@ if TYPE_CHECKING:
     from sfumato.round import Unproven as Unproven
     from sfumato.run.folder import load as load
     from sfumato.simulation import simulate as simulate
+    from sfumato.voting.queries import Queries as Queries
+    from sfumato.voting.votes import Votes as Votes
 
 # One list serves type checkers, which read the imports above, and `__getattr__`, which reads them from this file.
 _IMPORTS = [node for node in ast.walk(ast.parse(Path(__file__).read_text())) if isinstance(node, ast.ImportFrom)]

@@ -43,6 +43,10 @@ class Reach:
         """So many times as far."""
         return replace(self, l2=self.l2 * factor, l1=self.l1 * factor)
 
+    def least(self, other: Reach) -> Reach:
+        """As far as both allow."""
+        return replace(self, l2=min(self.l2, other.l2), l1=min(self.l1, other.l1))
+
     def within(self, l2: float, l1: float, dimension: int) -> Reach:
         """After the norms were bounded; each norm also bounds the other."""
         l2 = min(self.l2, l2, l1)
@@ -99,6 +103,10 @@ class Claim:
 
     Where pieces treat clients differently, a claim is that of one `client` among others (None: of all whom no piece names).
     `l2` and `l1` still bound everybody's rows, and noise is a multiple of them; `row` is what bounds this client's own.
+
+    Rows that are no arbitrary vectors may lie closer together than twice their norm: `apart` bounds the distance of any two
+    that anybody may send, `record` how far one record moves a row. A row of `parts` has an equal share of every bound in each:
+    l2 / sqrt(parts) and l1 / parts. Only pieces that say so (`keeps_distances`) carry these three on.
     """
 
     unit: Unit
@@ -128,6 +136,9 @@ class Claim:
     shuffled: bool = False  # nor who sent them, or how many records they speak of
     client: int | None = None  # whose claim it is
     until: int | None = None  # how many rounds this client takes part in, counted from the first; None: in all
+    apart: Reach = Reach()
+    record: Reach = Reach()
+    parts: int = 1
     narrow: tuple[Reach, Reach] | None = None  # bounds of this client's own row, and those of all that they go with
 
     @property
@@ -159,18 +170,24 @@ class Claim:
     @property
     def rows_apart(self) -> Reach:
         """How far two possible rows of this client are from each other: a unit whose data are swapped."""
-        return self.row.scaled(2.0)
+        return self.row.scaled(2.0).least(self.apart)
 
     @property
     def displaced(self) -> Reach:
         """How far this client's row is from that of any other, whom it displaces in a cohort."""
-        return self.row.plus(self.any_row)
+        return self.row.plus(self.any_row).least(self.apart)
 
     @property
     def moved(self) -> Reach:
         """How far one unit moves a sum of rows: its row comes or goes, or turns into another where its data are swapped."""
-        swapped = self.unit is Unit.RECORD or self.relation is Relation.REPLACE
-        return self.rows_apart if swapped else self.row
+        if self.unit is Unit.RECORD:
+            return self.rows_apart.least(self.record)
+        return self.rows_apart if self.relation is Relation.REPLACE else self.row
+
+    @property
+    def barely_moves(self) -> bool:
+        """Whether one record moves a row by less than the row may be long: drawing clients at random then hides little of it."""
+        return self.unit is Unit.RECORD and self.moved.l2 < self.row.l2
 
     def reach(self, seen: bool = False) -> Reach:
         """How far one unit moves the sum of the drawn rows, for those who see the cohort or for those who do not."""
@@ -221,7 +238,8 @@ class Claim:
 
     def scaled(self, factor: float) -> Claim:
         """The claim after the value was multiplied by a public number."""
-        return self._with_rows(self.any_row.scaled(factor), self.row.scaled(factor))
+        scaled = replace(self, apart=self.apart.scaled(factor), record=self.record.scaled(factor))
+        return scaled._with_rows(self.any_row.scaled(factor), self.row.scaled(factor))
 
     def with_dimension(self, dimension: int) -> Claim:
         """The claim after coordinates were left out, which makes no norm larger."""
@@ -236,6 +254,14 @@ class Claim:
     def narrowed(self, own: Reach) -> Claim:
         """The claim, if this client's own row is bounded by `own`, which is no more than the bounds of all."""
         return self._with_rows(self.any_row, own)
+
+    def closer(self, apart: Reach, record: Reach, parts: int = 1) -> Claim:
+        """The claim, if any two rows are at most `apart`, and one record moves a row by at most `record`.
+
+        A row may always be missing, which is zero: so no two are closer than one is long.
+        """
+        apart = replace(apart, l2=max(apart.l2, self.l2), l1=max(apart.l1, self.l1))
+        return replace(self, apart=apart, record=record.least(apart), parts=parts)
 
     def _with_rows(self, any_row: Reach, row: Reach) -> Claim:
         return replace(self, l2=any_row.l2, l1=any_row.l1, narrow=None if row == any_row else (row, any_row))

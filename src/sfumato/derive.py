@@ -15,7 +15,7 @@ from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from sfumato.account.event import ByClient, Event, NonPrivate, Nothing, Relation, Repeated, Unit
-from sfumato.claim import Claim, Step, Steps, table, text
+from sfumato.claim import Claim, Reach, Step, Steps, table, text
 from sfumato.errors import BadValue, UnsoundRound
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ def _walk(
 
 
 def _carried(piece: Any, claim: Claim, foreign: bool = False) -> Claim:
-    """What a piece states; that values lie on a grid, only if it says so itself.
+    """What a piece states; that values lie on a grid, or closer together than their norms say, only if it says so itself.
 
     A piece from outside that states something new and does not speak of one client's own bound may have undone it, also
     where it states for everybody the very norm that was stated before: then everybody's bound is that client's.
@@ -272,6 +272,8 @@ def _carried(piece: Any, claim: Claim, foreign: bool = False) -> Claim:
     after: Claim = piece.carry(claim)
     if foreign and after is not claim and after.narrow is claim.narrow:
         after = dataclasses.replace(after, narrow=None)
+    if not piece.keeps_distances:
+        after = dataclasses.replace(after, apart=Reach(), record=Reach(), parts=1)
     return after if after.grid is None or piece.keeps_grid else dataclasses.replace(after, grid=None)
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from sfumato.data.population import Population, PublicData, Records
-from sfumato.engine.keys import Keys, client_key
+from sfumato.engine.keys import Keys, client_key, lasting_key
 from sfumato.engine.plan import Plan
 from sfumato.engine.slots import Opening, Slots
 from sfumato.errors import DataError, SfumatoError
@@ -75,11 +75,12 @@ class Start:
     opening: Opening
     clients: Key  # the root of the clients' own keys
     memory: Memory = field(default_factory=dict)
+    lasting: Key | None = None  # the same for the keys that stay; None: nobody needs them
 
     def only(self, ids: Sequence[int]) -> Start:
         """The same, with nobody else's memory."""
         own = {client: self.memory[client] for client in ids if client in self.memory} if self.memory else {}
-        return Start(self.params, self.opening, self.clients, own)
+        return replace(self, memory=own)
 
     def rows(self, ids: Sequence[int]) -> torch.Tensor:
         if not any(START in rows for rows in self.memory.values()):
@@ -161,7 +162,9 @@ class Clients:
     def _task(self, start: Start, ids: list[int], clients: list[Records], keys: list[Key]) -> Task:
         forward, layout = self.plan.forward(_own_copy(self.job.module)), self.job.slots.layout
         loss, starts, number = self.job.objective.loss, start.rows(ids), start.opening.number
-        return Task(forward, layout, loss, start.params, starts, clients, keys, number, ids)
+        lasting = [lasting_key(start.lasting or start.clients, client) for client in ids]
+        task = Task(forward, layout, loss, start.params, starts, clients, keys, number, ids)
+        return replace(task, lasting=lasting, shared=start.opening.local)
 
     def _load(self, client: int) -> Records:
         records = self.population.client(client).train

@@ -15,7 +15,7 @@ from sfumato.engine.executor import in_order, threads
 from sfumato.engine.plan import Plan
 from sfumato.engine.slots import Kept, Opening
 from sfumato.key import Key
-from sfumato.pieces.protocol import PersonalPiece
+from sfumato.pieces.protocol import PersonalPiece, State
 
 _PART = 2**16  # coordinates that are added at once, so that their sum stays in the cache
 _WAITING = 2**25  # bytes of messages that wait to be added together
@@ -60,10 +60,12 @@ class Cohort:
         finally:
             torch.set_num_threads(self._threads)
 
-    def open(self, params: torch.Tensor, number: int, key: Key, kept: Kept | None = None) -> Opening:
+    def open(
+        self, params: torch.Tensor, number: int, key: Key, kept: Kept | None = None, state: State | None = None
+    ) -> Opening:
         """Begin a round: let the pieces prepare what all clients share. `key` is that of the round's opening."""
         train = partial(self.clients.train_on, params, Opening(number, key))
-        return self.clients.job.slots.open(number, key, kept, train)
+        return self.clients.job.slots.open(number, key, kept, train, state)
 
     def total(
         self,
@@ -73,16 +75,18 @@ class Cohort:
         clients: Key,
         memory: Memory | None = None,
         channel: Key | None = None,
+        lasting: Key | None = None,
     ) -> Total:
         """Train the cohort from `params`, or from what each client remembers, and pass its messages on: added, or one by one.
 
-        `clients` is the root of the clients' own keys, `channel` that of what permutes messages.
+        `clients` is the root of the clients' own keys, `lasting` of those that stay the same for the run, and `channel` that of
+        what permutes messages.
         """
         weight = 0.0
         norms: list[float] = []
         slots = self.clients.job.slots
         self._trained = {}
-        start = Start(params, opening, clients, memory or {})
+        start = Start(params, opening, clients, memory or {}, lasting or clients)
         waiting: list[torch.Tensor] = []
         with nullcontext() if self._executor is None else self._waiting():
             blocks = self._blocks(start, ids)

@@ -52,3 +52,8 @@ class Keys:
 def client_key(clients: Key, client: int, round: int) -> Key:
     """A client's own key in a round: batches, dropout, its noise. A client could be handed the key above it."""
     return clients.child("client", id=client).child("round", number=round)
+
+
+def lasting_key(clients: Key, client: int) -> Key:
+    """A client's own key for a whole run: what it does with this key it can do again, in any round."""
+    return clients.child("client", id=client).child("lasting")

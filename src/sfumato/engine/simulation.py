@@ -166,8 +166,9 @@ class Simulation:
                 self.spending.check(number, now.attempt, name)
             reservations = self.spending.reserve(number, now.attempt, name)
             ids = self.job.slots.round.sample.cohort(self.population.size, keys.turn(number))
-            opening = cohort.open(now.params, number, keys.opening(number), now.kept)
-            total = cohort.total(now.params, ids.tolist(), opening, keys.clients, now.memory, keys.channel)
+            opening = cohort.open(now.params, number, keys.opening(number), now.kept, now.state)
+            own = keys.clients, now.memory, keys.channel, self.keys().clients
+            total = cohort.total(now.params, ids.tolist(), opening, *own)
             now = self._serve(now, total, opening, keys)
             now = replace(now, memory=cohort.keep(now.memory, now.params))
             if self.folder is not None:
@@ -198,7 +199,8 @@ class Simulation:
         slots, number = self.job.slots, opening.number
         seen = message_context(self.job, now.params, keys, number, total.senders)
         value, kept = slots.release(total.rows, total.weight, opening, keys, now.kept, seen)
-        context = StepContext(number, slots.layout, self.job.objective, self.module, keys.optimizer(number))
+        stddev = self.derivation.primary.stddev
+        context = StepContext(number, slots.layout, self.job.objective, self.module, keys.optimizer(number), stddev)
         params, state = slots.round.optimizer.learn(now.params, now.state, value, context)
         if not all(map(math.isfinite, torch.aminmax(params))):  # much faster than isfinite() of each
             raise DataError(

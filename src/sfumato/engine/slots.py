@@ -15,7 +15,7 @@ from sfumato.errors import BadValue
 from sfumato.key import Key
 from sfumato.pieces.context import Context, Facts, MessageContext
 from sfumato.pieces.mean import Divide
-from sfumato.pieces.protocol import Aggregate, ControlPiece, MessageAggregate, StepRule
+from sfumato.pieces.protocol import Aggregate, ControlPiece, MessageAggregate, State, StepRule
 from sfumato.round import Round
 from sfumato.update import Layout
 
@@ -38,6 +38,7 @@ class Opening:
     key: Key
     kept: Kept = field(default_factory=dict)  # by the client pieces: functions of what was released
     prepared: dict[int, torch.Tensor] = field(default_factory=dict)
+    local: torch.Tensor | None = None  # what local training prepared
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,8 @@ class Slots:
         """Go through a round with nobody's data, so that pieces that do not fit together are refused before anything is spent."""
         keys = Keys.of(Key.from_seed(0))
         kept = self.start()
-        opening = self.open(0, keys.opening(0), kept, lambda data: torch.zeros(self.length))
+        state = self.round.optimizer.start(seen.params)
+        opening = self.open(0, keys.opening(0), kept, lambda data: torch.zeros(self.length), state)
         rows, sizes = torch.zeros(2, self.length), torch.ones(2, dtype=torch.int64)
         messages = self.messages(
             rows, sizes, [client_key(keys.clients, client, 0) for client in range(2)], opening, range(2)
@@ -142,16 +144,18 @@ class Slots:
         key: Key,
         kept: Kept | None = None,
         train: Callable[[PublicData], torch.Tensor] = _no_training,
+        state: State | None = None,
     ) -> Opening:
-        """Let the pieces prepare what all clients share. `key` is that of the round's opening."""
+        """Let the pieces prepare what all clients share. `key` is that of the round's opening, `state` the optimizer's."""
         kept = self.start() if kept is None else kept
+        facts = Facts(self.layout, key.child("prepare"), kept.get(_PREVIOUS), train, state or {})
         prepared = {}
         for nth, piece in enumerate(self.round.client):
-            found = piece.prepare(Facts(self.layout, key.child("prepare", nth=nth), kept.get(_PREVIOUS), train))
+            found = piece.prepare(replace(facts, key=key.child("prepare", nth=nth)))
             if found is not None:
                 prepared[nth] = found
         public = {place: value for place, value in kept.items() if not place.startswith("server.")}
-        return Opening(number, key, public, prepared)
+        return Opening(number, key, public, prepared, self.round.local.prepare(facts))
 
     def _client_context(self, nth: int, opening: Opening) -> Context:
         claim, key = self._claims("client")[nth], opening.key.child("piece", nth=nth)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from torch import Tensor
+
 from sfumato.data.population import Records
 from sfumato.gradients import LossPerRecord, OneByOne, Stacked
 from sfumato.key import Key
@@ -19,6 +21,8 @@ class Task:
     `params` are the global parameters, `starts` where each client begins: at `params`, or at its own helper model. Training
     gives back rows: where each client ended, minus `params`. `ids` are the clients' numbers, where anybody knows them, and
     `corrections` what each adds to every gradient, after its noise: only training that says so (`controlled`) is given any.
+    `lasting` are keys of the clients' own that stay the same in every round of a run, also after a resume; `shared` is what
+    `prepare` made of public facts.
     """
 
     forward: Stacked | OneByOne
@@ -31,6 +35,8 @@ class Task:
     round: int
     ids: Sequence[int] = ()
     corrections: Rows | None = None
+    lasting: Sequence[Key] = ()
+    shared: Tensor | None = None
 
     @property
     def together(self) -> bool:
@@ -43,11 +49,13 @@ class Task:
         one = slice(place, place + 1)
         corrections = None if self.corrections is None else self.corrections[one]
         own = replace(self, starts=self.starts[one], clients=self.clients[one], keys=self.keys[one], ids=self.ids[one])
-        return replace(own, corrections=corrections)
+        return replace(own, corrections=corrections, lasting=self.lasting[one])
 
     def some(self, places: Sequence[int]) -> Task:
         clients, keys = [self.clients[place] for place in places], [self.keys[place] for place in places]
         ids = [self.ids[place] for place in places] if self.ids else ()
+        lasting = [self.lasting[place] for place in places] if self.lasting else ()
         starts = self.params.expand(len(places), -1) if self.together else self.starts[list(places)]
         corrections = None if self.corrections is None else self.corrections[list(places)]
-        return replace(self, starts=starts, clients=clients, keys=keys, ids=ids, corrections=corrections)
+        own = replace(self, starts=starts, clients=clients, keys=keys, ids=ids)
+        return replace(own, corrections=corrections, lasting=lasting)

@@ -22,6 +22,7 @@ class Plain(Channel):
 
     shows: ClassVar[str] = "every message"
     keeps_grid: ClassVar[bool] = True
+    keeps_distances: ClassVar[bool] = True
 
     def carry(self, claim: Claim) -> Claim:
         return claim if claim.share is None else pay_by_shares(claim, seen=claim.share)
@@ -39,6 +40,7 @@ class SecureSum(Channel):
     smallest: int = 0
     shows: ClassVar[str] = "the sum of the messages"
     keeps_grid: ClassVar[bool] = True
+    keeps_distances: ClassVar[bool] = True
 
     def carry(self, claim: Claim) -> Claim:
         if claim.share is None and self.smallest:

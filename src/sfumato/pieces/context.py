@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -49,13 +49,15 @@ class Context:
 class Facts:
     """What is public before a round begins: for pieces that prepare something all clients share.
 
-    `previous` is the last released aggregate, None in the first round; `train` is local training on public data.
+    `previous` is the last released aggregate, None in the first round; `train` is local training on public data; `state` is what
+    the optimizer keeps, a function of what was released.
     """
 
     layout: Layout
     key: Key
     previous: torch.Tensor | None
     train: Callable[[PublicData], torch.Tensor]
+    state: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class StepContext:
     """What an optimizer may look at besides the release: enough to train a student on public data, which is a field of its own.
 
     `module(params)` is a copy of the model with these parameters, to do with as one likes; `layout.row` reads it out. `key` is
-    the server's, for this round.
+    the server's, for this round. `stddev` is that of the noise that was paid for, on each coordinate; None if there is none.
     """
 
     round: int
@@ -89,3 +91,4 @@ class StepContext:
     objective: Objective
     module: Callable[[torch.Tensor], nn.Module]
     key: Key
+    stddev: float | None = None

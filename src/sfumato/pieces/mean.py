@@ -24,6 +24,7 @@ class Mean(Aggregate):
     """
 
     over: float
+    keeps_distances: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not (self.over > 0.0 and math.isfinite(self.over)):
@@ -52,6 +53,7 @@ class Sum(Aggregate):
     """
 
     keeps_grid: ClassVar[bool] = True
+    keeps_distances: ClassVar[bool] = True
 
     def weights(self, sizes: torch.Tensor) -> torch.Tensor:
         return torch.ones_like(sizes, dtype=torch.float64)
@@ -71,6 +73,7 @@ class Divide(ServerPiece):
     """
 
     over: float
+    keeps_distances: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         Mean(self.over)

@@ -42,6 +42,7 @@ class AddNoise(ClientPiece, ServerPiece):
     """
 
     law: Law
+    keeps_distances: ClassVar[bool] = True
 
     @property
     def keeps_grid(self) -> bool:
@@ -104,6 +105,7 @@ class NoiseShare(ClientPiece):
     law: Gaussian
     clients: int
     keeps_grid: ClassVar[bool] = True
+    keeps_distances: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.clients < 1:

@@ -46,6 +46,11 @@ class Piece(Protocol):
         return False
 
     @property
+    def keeps_distances(self) -> bool:
+        """Whether rows come no further apart than it states for their norms (default: no, so distances are forgotten)."""
+        return False
+
+    @property
     def named(self) -> tuple[tuple[int, ...], ...]:
         """Clients that it treats in a way of their own, by number, those alike together (default: none)."""
         return ()
@@ -107,6 +112,10 @@ class LocalPiece(Piece, Noisy, Protocol):
     @abstractmethod
     def train(self, task: Task) -> Tensor:
         """The rows of a block of clients, one each, in the order given."""
+
+    def prepare(self, facts: Facts) -> Tensor | None:
+        """What all clients share in a round, from public facts: `task.shared` (default: nothing)."""
+        return None
 
     def message_length(self, layout: Layout) -> int:
         """How many coordinates a row has (default: as many as the model has trainable parameters)."""

@@ -87,9 +87,17 @@ class Poisson(FreshSampler):
         return self.rate
 
     def reach(self, claim: Claim, seen: bool) -> Reach:
-        return claim.moved
+        """Where the cohort is not seen, the pair that is proven for swapped rows is that of opposite ones.
+
+        Closer rows of the same length are no better hidden: both may lie far from the zero of a round without the client.
+        """
+        unseen = not seen and not claim.barely_moves
+        swapped = claim.unit is Unit.RECORD or claim.relation is Relation.REPLACE
+        return claim.row.scaled(2.0) if unseen and swapped else claim.moved
 
     def amplified(self, release: Release, claim: Claim) -> Event:
+        if claim.barely_moves:
+            return claim.observed(release)
         replaced = claim.unit is Unit.RECORD or claim.relation is Relation.REPLACE
         relation = Relation.REPLACE if replaced else Relation.ADD_REMOVE
         return _proven(PoissonSampled(self.rate, release(self.reach(claim, seen=False)), relation))
@@ -166,7 +174,7 @@ class FixedSize(FreshSampler):
         whose row is bounded by what bounds anybody's. Where the cohort is seen, or priced as if it were because clients
         remember, it is the same in both worlds, so a row that is zeroed moves the sum by no more than itself.
         """
-        return claim.moved if seen or claim.remembers else claim.displaced
+        return claim.moved if seen or claim.remembers or claim.barely_moves else claim.displaced
 
     def amplified(self, release: Release, claim: Claim) -> Event:
         if claim.remembers and claim.presence_is_hidden:
@@ -175,7 +183,9 @@ class FixedSize(FreshSampler):
                 "models then differ in later rounds too.",
                 "use relation='replace', or Poisson sampling.",
             )
-        if claim.remembers:  # the proof of amplification needs that nothing but the data decides a row
+        if (
+            claim.remembers or claim.barely_moves
+        ):  # the proof of amplification needs that nothing but the data decides a row
             return claim.observed(release)
         relation = Relation.ADD_REMOVE if claim.presence_is_hidden else Relation.REPLACE
         drawn = _proven(FixedSizeSampled(self.chance(claim), release(self.reach(claim, seen=False)), relation))

@@ -1,0 +1,128 @@
+"""Votes instead of updates: what a client sends is its answers to the queries of a round."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from sfumato.claim import Claim, Reach
+from sfumato.errors import BadValue
+from sfumato.pieces.protocol import LocalPiece
+from sfumato.voting.queries import Queries
+
+if TYPE_CHECKING:
+    from sfumato.data.population import Records
+    from sfumato.gradients import LossPerRecord
+    from sfumato.local.task import Task
+    from sfumato.pieces.context import Facts
+    from sfumato.update import Layout
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Of a client's answer to one query: its norm, the distance of any two answers, and how far one record moves it."""
+
+    norm: Reach
+    apart: Reach
+    record: Reach
+
+    @staticmethod
+    def of_labels(classes: int, most: int = 0) -> Bounds:
+        """Of weights that are not negative and add up to at most 1; or, with `most`, of 0 to 1 for each of several attributes,
+        that add up to at most `most`. One record may turn any answer into any other.
+
+        Distances: for a and b of that kind, |a - b|_1 <= |a|_1 + |b|_1 and |a - b|_2^2 <= |a|_2^2 + |b|_2^2, since no product of
+        coordinates is negative; and each of the coordinates moves by at most 1. So 2 and sqrt 2, or min(2 most, classes) and
+        its root; they are reached by two different single labels, or by disjoint sets.
+        """
+        most = most or 1
+        widest = float(min(2 * most, classes)) if classes > 1 else 1.0
+        apart = Reach(math.sqrt(widest), widest)
+        return Bounds(Reach(math.sqrt(most), float(most)), apart, apart)
+
+    def shared_by(self, voters: int) -> Bounds:
+        """Where an answer is the mean over a constant number, and one record decides only one of them."""
+        return replace(self, record=self.record.scaled(1.0 / voters))
+
+
+@runtime_checkable
+class Voter(Protocol):
+    """How a client answers."""
+
+    @abstractmethod
+    def ballots(self, task: Task, questions: Tensor, classes: int) -> Tensor:
+        """Each client's answer to each question [clients, questions, classes]; a client without records votes nothing.
+
+        An answer depends on the client's own records and keys only, not even in its last bit on who is computed beside it.
+        """
+
+    @abstractmethod
+    def bounds(self, classes: int) -> Bounds:
+        """What holds of one answer, whatever the client's data."""
+
+    def check(self, classes: int, example: Records) -> None:
+        """Refuse records that it cannot vote with, before anything is spent (default: take any)."""
+        return
+
+
+@dataclass(frozen=True)
+class Votes(LocalPiece):
+    """Clients answer the queries of a round; a row is all answers of a client, query after query.
+
+    States: what the voter states of one answer holds for each of `count` queries, so a row's L2 norm, the distance of two rows
+    and the move by one record are sqrt(count) times those of one answer, and `count` times in L1. All queries of a round
+    are released by one noisy sum. That later queries are chosen by what was released is adaptive composition.
+    Queries are public, so how a client answers depends on its own data alone: clients are computed one by one.
+    """
+
+    voter: Voter
+    queries: Queries
+    classes: int
+    one_by_one: ClassVar[bool] = True
+    fresh_rows: ClassVar[bool] = True
+    keeps_distances: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.classes, bool) or not isinstance(self.classes, int) or self.classes < 1:
+            raise BadValue(f"Votes(classes={self.classes!r}): how many classes an answer chooses from, at least 1.")
+
+    def message_length(self, layout: Layout) -> int:
+        return self.queries.count * self.classes
+
+    def check(self, module: nn.Module, loss: LossPerRecord, example: Records) -> None:
+        asked, own = tuple(self.queries.pool.shape[1:]), tuple(example.x.shape[1:])
+        if asked != own:
+            raise BadValue(
+                f"the public records have shape {asked}, and the clients' {own}. Bring both to one shape, e.g. with --features."
+            )
+        self.voter.check(self.classes, example)
+
+    def prepare(self, facts: Facts) -> Tensor:
+        """The numbers of the queries of this round."""
+        return self.queries.chosen(facts.state)
+
+    def train(self, task: Task) -> Tensor:
+        asked = torch.arange(self.queries.count) if task.shared is None else task.shared
+        questions = self.queries.pool[asked]
+        answers = [
+            self.voter.ballots(task.only(place), questions, self.classes).reshape(1, -1)
+            for place in range(len(task.clients))
+        ]
+        return torch.cat([torch.empty(0, len(questions) * self.classes), *answers]).float()
+
+    def carry(self, claim: Claim) -> Claim:
+        one, count, dimension = self.voter.bounds(self.classes), self.queries.count, self.queries.count * self.classes
+        norm, apart, record = (
+            Reach(reach.l2 * math.sqrt(count), reach.l1 * count, dimension)
+            for reach in (one.norm, one.apart, one.record)
+        )
+        rows = replace(claim, dimension=dimension).bounded(l2=norm.l2, l1=norm.l1).closer(apart, record, count)
+        return rows.assuming(
+            *((self.queries.public.declared,) if self.queries.public is not None else ()),
+            "what a client answers depends on its own records alone",
+        )
