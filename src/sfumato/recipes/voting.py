@@ -13,7 +13,6 @@ from sfumato.pieces.sampler import parse_sampler
 if TYPE_CHECKING:
     from sfumato.data.population import PublicData
     from sfumato.round import Round
-    from sfumato.voting.votes import Voter
 
 _LEARNERS: dict[str, Callable[[], Any]] = {
     "ridge": lambda: sfumato.Ridge(),

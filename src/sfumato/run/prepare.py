@@ -97,7 +97,7 @@ def _round(
 ) -> Round:
     clients, name = request.data.clients, request.recipe
     options = _typed(request)
-    if name and "classes" in recipes.find(name).options:
+    if request.pieces is None and "classes" in recipes.find(name).options:
         options = {"classes": outputs, **options}
     round = recipes.build(name, clients, options, public) if request.pieces is None else read_round(request.pieces)
     round = secure(round) if request.secure else round
