@@ -19,7 +19,7 @@ from sfumato.local.task import Task
 from sfumato.models import build
 from sfumato.update import Layout
 from sfumato.voting import teacher as home
-from sfumato.voting.adaptation import Adaptation, Adversarial, Coral
+from sfumato.voting.adaptation import Adaptation, Adversarial, Coral, Standardised
 from sfumato.voting.teacher import Teacher
 from sfumato.voting.votes import Voter
 from tests.helpers import made_up_population
@@ -79,11 +79,14 @@ TEACHERS = [
     Teacher(TRAINING, {1: DROPS, None: "logistic"}, soft=True),
     Teacher(TRAINING, DROPS, soft=True, adapt=Coral(PUBLIC)),
     Teacher(TRAINING, DROPS, soft=True, adapt=Adversarial(PUBLIC)),
+    Teacher(TRAINING, soft=True, scale=Standardised(PUBLIC)),
     Teacher(TRAINING),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("teacher", TEACHERS, ids=["logistic", "two", "dropout", "coral", "adversarial", "hard"])
+@pytest.mark.parametrize(
+    "teacher", TEACHERS, ids=["logistic", "two", "dropout", "coral", "adversarial", "scaled", "hard"]
+)
 def test_a_ballot_depends_on_the_client_alone(teacher: Teacher) -> None:
     check_depends_on_the_client_alone(teacher)
 
@@ -126,6 +129,7 @@ def check_memory() -> None:
     for voter, task in (
         (teacher, task_for([Records(x, (y + 1) % 3)], [0])),
         (teacher, task_for([CLIENTS[0]], [0], lasting=[KEY])),
+        (Teacher(TRAINING, soft=True, adapt=Coral(PUBLIC)), task_for([CLIENTS[0]], [0])),
         (Teacher(Sgd(lr=0.2, epochs=3, batch_size=4), soft=True), task_for([CLIENTS[0]], [0])),
         (teacher, task_for([CLIENTS[0]], [0], loss=lambda outputs, y: 2 * classification(3).loss(outputs, y))),
     ):
@@ -237,6 +241,21 @@ def test_without_strength_adaptation_is_plain_training() -> None:
     plain = asked(Teacher(TRAINING, "mlp", soft=True), [4])[4]
     for adapt in (Coral(PUBLIC, 0.0), Adversarial(PUBLIC, 0.0)):
         assert torch.allclose(asked(Teacher(TRAINING, "mlp", soft=True, adapt=adapt), [4])[4], plain, atol=1e-4)
+
+
+def test_teachers_on_a_common_scale_do_not_see_the_scale_of_the_features() -> None:
+    def votes(scale: Tensor, shift: float, adapt: bool) -> Tensor:
+        pool = PublicData("pool", Records(QUESTIONS * scale + shift, torch.zeros(40)))
+        teacher = Teacher(TRAINING, soft=True, scale=Standardised(pool), adapt=Coral(pool) if adapt else None)
+        clients = [Records(CLIENTS[0].x * scale + shift, CLIENTS[0].y)]
+        return teacher.ballots(task_for(clients, [0]), pool.records.x, CLASSES)
+
+    for adapt in (False, True):
+        plain = votes(torch.ones(6), 0.0, adapt)
+        assert torch.allclose(votes(torch.full((6,), 128.0), 50.0, adapt), plain, atol=1e-3)
+        assert torch.allclose(votes(torch.tensor([1.0, 2, 3, 4, 5, 6]), -1.0, adapt), plain, atol=0.05)
+    with pytest.raises(BadValue, match="Standardised has no public records"):
+        Standardised(None)(QUESTIONS)
 
 
 def test_the_head_goes_down_its_loss_and_the_teacher_up() -> None:

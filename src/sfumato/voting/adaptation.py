@@ -8,7 +8,9 @@ ballot is bounded whatever was learnt, so adaptation changes no guarantee.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
@@ -98,17 +100,50 @@ class Adversarial(Adaptation):
         return F.binary_cross_entropy_with_logits(told, is_own.to(told), weights, reduction="sum")
 
 
+@dataclass(frozen=True)
+class Standardised:
+    """Inputs as so many of the public records' deviations from their mean, each coordinate by itself, up to 5.
+
+    One learning rate then fits any features. A deviation is no less than a hundredth of the mean one.
+    """
+
+    public: PublicData | None
+
+    @cached_property
+    def _moments(self) -> tuple[Tensor, Tensor]:
+        x = _inputs(self)
+        spread = x.std(dim=0, correction=0)
+        return x.mean(dim=0), spread + 0.01 * spread.mean() + 1e-6
+
+    def __call__(self, x: Tensor) -> Tensor:
+        mean, spread = self._moments
+        return ((x - mean.to(x)) / spread.to(x)).clamp(-5.0, 5.0)
+
+
+def _inputs(who: Adaptation | Standardised) -> Tensor:
+    if who.public is None:
+        raise BadValue(f"{type(who).__name__} has no public records to go by. Give it PublicData.")
+    return who.public.records.x
+
+
 def train_toward(
-    adaptation: Adaptation, training: Sgd, module: nn.Module, loss: LossPerRecord, records: Records, key: Key
+    adaptation: Adaptation,
+    scale: Callable[[Tensor], Tensor],
+    training: Sgd,
+    module: nn.Module,
+    loss: LossPerRecord,
+    records: Records,
+    key: Key,
 ) -> None:
-    """Train the module in place on a client's records, by the training's steps with the extra loss."""
-    if adaptation.public is None:
-        raise BadValue(f"{type(adaptation).__name__} has no public records to adapt to. Give it PublicData.")
-    public = adaptation.public.records.x
+    """Train the module in place on a client's records, by the training's steps with the extra loss.
+
+    The records are scaled already; the public ones are scaled here.
+    """
+    public = _inputs(adaptation)
     batches = epoch_batches(records.count, training.batch_size, training.epochs, training.steps, key.child("batches"))
     others = epoch_batches(len(public), training.batch_size, None, len(batches), key.child("public"))
     with KeyedMasks(off=True):
-        width = _seen(module, public[:1], adaptation.hidden)[1].shape[1]
+        width = _seen(module, scale(public[:1]), adaptation.hidden)[1].shape[1]
     head = adaptation.head(width, key.child("head")).to(public.device)
     trained = [part for model in (module, head) for part in model.parameters() if part.requires_grad]
     leaves = [part.detach()[None] for part in trained]  # a block of one client
@@ -116,7 +151,7 @@ def train_toward(
     with KeyedMasks(key.child("dropout").generator()):
         for mine, theirs in zip(batches, others, strict=True):
             own, beside = (torch.from_numpy(index[index >= 0]) for index in (mine, theirs))
-            outputs, seen = _seen(module, torch.cat([records.x[own], public[beside]]), adaptation.hidden)
+            outputs, seen = _seen(module, torch.cat([records.x[own], scale(public[beside])]), adaptation.hidden)
             extra = adaptation.loss(head, seen[: len(own)], seen[len(own) :])
             total = loss(outputs[: len(own)], records.y[own]).mean() + extra
             found = torch.autograd.grad(total, trained, allow_unused=True, materialize_grads=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import TypeAlias
 
 import torch
@@ -27,7 +27,7 @@ from sfumato.models.check import check_module
 from sfumato.pieces.protocol import LocalPiece
 from sfumato.shapes import Row
 from sfumato.update import Layout
-from sfumato.voting.adaptation import Adaptation, train_toward
+from sfumato.voting.adaptation import Adaptation, Standardised, train_toward
 from sfumato.voting.votes import Bounds, Voter
 
 Architecture: TypeAlias = str | nn.Module
@@ -43,7 +43,8 @@ class Teacher(Voter):
     `training` is any local training of rows. `module` is a model's name or a module, or several: a sequence in turn, client c
     the one at c modulo its length, or a mapping from client numbers, None for all others. `soft` votes with the predicted
     probabilities; `attributes` with up to so many labels, those of the largest positive outputs. Equal outputs count by their
-    number, the lowest first; outputs that are not finite, and a client without records, vote nothing.
+    number, the lowest first; outputs that are not finite, and a client without records, vote nothing. `adapt` makes teachers
+    learn toward public records, and `scale` brings all inputs to a common scale.
 
     A teacher's key stays the same for the whole run: later rounds, and a run that is resumed, ask the same teacher.
 
@@ -61,6 +62,7 @@ class Teacher(Voter):
     soft: bool = False
     attributes: int = 0
     adapt: Adaptation | None = None
+    scale: Standardised | None = None
 
     def __post_init__(self) -> None:
         if not self.all_modules:
@@ -96,13 +98,14 @@ class Teacher(Voter):
     def check(self, classes: int, example: Records) -> None:
         """Refuse models that keep state outside their parameters, or that do not answer with one number per class."""
         for architecture in self.all_modules:
-            module = _fresh(architecture, example.x, classes)
-            check_module(module, example.x)
-            _outputs(module, example.x, classes)
+            module, x = _fresh(architecture, example.x, classes), self._scaled(example.x)
+            check_module(module, x)
+            _outputs(module, x, classes)
 
     def ballots(self, task: Task, questions: Tensor, classes: int) -> Tensor:
         votes = torch.zeros(len(task.clients), len(questions), classes, device=questions.device)
-        settings = digest(self, task.loss, classes, torch.get_num_threads())
+        trained_by = type(self), self.training, self.module, self._public, task.loss, classes, torch.get_num_threads()
+        questions, settings = self._scaled(questions), digest(*trained_by)
         for place, records in enumerate(task.clients):
             if records.count:
                 module = self._taught(task.only(place), classes, settings)
@@ -111,9 +114,8 @@ class Teacher(Voter):
 
     def _taught(self, task: Task, classes: int, settings: str) -> nn.Module:
         """The teacher of one client, from memory if the very same was trained before, on the same data with the same key."""
-        records = Records(
-            *(part.clone() for part in task.clients[0])
-        )  # where they lay could change how they are rounded
+        x, y = (part.clone() for part in task.clients[0])  # where they lay could change how they are rounded
+        records = Records(self._scaled(x), y)
         client, (key,) = task.ids[0] if task.ids else 0, task.lasting or task.keys
         name = (key.digest, settings, of_tensors(records, client))
         row = _KNOWN.get(name)
@@ -124,11 +126,19 @@ class Teacher(Voter):
         Layout.of(module).write(row, module)
         return module
 
+    def _scaled(self, x: Tensor) -> Tensor:
+        return x if self.scale is None else self.scale(x)
+
+    @cached_property
+    def _public(self) -> str:
+        """The facts of what is public and long, and does not change."""
+        return digest(self.adapt, self.scale)
+
     def _trained(self, module: nn.Module, loss: LossPerRecord, records: Records, key: Key, client: int) -> Row:
         layout, key = Layout.of(module), key.child("teacher")
         if self.adapt is not None:
             assert isinstance(self.training, Sgd), "checked above"
-            train_toward(self.adapt, self.training, module, loss, records, key)
+            train_toward(self.adapt, self._scaled, self.training, module, loss, records, key)
             return layout.row(module)
         start = layout.row(module)
         task = Task(OneByOne(module), layout, loss, start, start[None], [records], [key], 0, [client])
@@ -151,7 +161,7 @@ def _plain(training: LocalPiece) -> bool:
     return isinstance(training, Sgd) and not (training.gradient or training.penalties or training.project)
 
 
-@functools.lru_cache(maxsize=8)
+@lru_cache(maxsize=8)
 def _named(name: str, shape: tuple[int, ...], classes: int) -> nn.Module:
     return build(name, shape, classes, _PUBLIC)
 
