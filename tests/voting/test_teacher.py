@@ -244,16 +244,19 @@ def test_without_strength_adaptation_is_plain_training() -> None:
 
 
 def test_teachers_on_a_common_scale_do_not_see_the_scale_of_the_features() -> None:
-    def votes(scale: Tensor, shift: float, adapt: bool) -> Tensor:
+    def votes(scale: float, shift: float, adapt: bool) -> Tensor:
         pool = PublicData("pool", Records(QUESTIONS * scale + shift, torch.zeros(40)))
         teacher = Teacher(TRAINING, soft=True, scale=Standardised(pool), adapt=Coral(pool) if adapt else None)
         clients = [Records(CLIENTS[0].x * scale + shift, CLIENTS[0].y)]
         return teacher.ballots(task_for(clients, [0]), pool.records.x, CLASSES)
 
     for adapt in (False, True):
-        plain = votes(torch.ones(6), 0.0, adapt)
-        assert torch.allclose(votes(torch.full((6,), 128.0), 50.0, adapt), plain, atol=1e-3)
-        assert torch.allclose(votes(torch.tensor([1.0, 2, 3, 4, 5, 6]), -1.0, adapt), plain, atol=0.05)
+        plain = votes(1.0, 0.0, adapt)
+        assert torch.allclose(votes(128.0, 50.0, adapt), plain, atol=1e-4)
+    uneven = PublicData("uneven", Records(QUESTIONS * torch.arange(1, 7) - 9.0, torch.zeros(40)))
+    scaled = Standardised(uneven)(uneven.records.x)
+    assert scaled.mean(0).abs().max() < 1e-4 and 0.95 < scaled.std(0).min() <= scaled.std(0).max() < 1.02
+    assert Standardised(uneven)(torch.full((1, 6), 1e9)).tolist() == [[5.0] * 6]
     with pytest.raises(BadValue, match="Standardised has no public records"):
         Standardised(None)(QUESTIONS)
 
