@@ -68,6 +68,8 @@ _RECIPES = (
            "Private training of each record at the client, under any law of noise"),
     Recipe("nbafl", "nbafl", "Wei et al. 2020",
            "Models in a ball, noised at the client by a formula that is not proven: the baseline of UDP-FL"),
+    Recipe("dp-fedsgd", "udp_fl", "Zhu et al. 2020",
+           "One private step on each client's records a round: what votes are compared with", extends="udp-fl"),
     Recipe("pate-fl", "voting", "Zhu et al. 2020",
            "Clients' own models vote on public records; the server trains a student on the noisy counts", rounds=1),
     Recipe("knn-fl", "voting", "Zhu et al. 2020",
