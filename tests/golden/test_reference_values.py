@@ -37,6 +37,7 @@ from sfumato.account.event import (
     StaircaseEvent,
 )
 from sfumato.account.gdp import bisect, clt_mu_poisson, gdp_delta, gdp_epsilon, gdp_tradeoff
+from sfumato.account.papers import ae_dpfl
 from sfumato.account.papers import dp_fed_ls as papers
 from sfumato.account.papers.prifedsync import Published
 from sfumato.account.rdp import rdp_of
@@ -166,6 +167,10 @@ COMPUTE: dict[str, Callable[[str, Inputs], Any]] = {
     "vote.": lambda _, i: accountant("gdp").epsilon(
         Repeated(GaussianEvent(i["sigma"] / i["l2_sensitivity"]), i["Q"]), i["delta"]
     ),
+    "vote.argmax_probs": lambda _, i: ae_dpfl.label_chances(i["counts"], i["sigma"]),
+    "vote.q_union": lambda _, i: ae_dpfl.chance_of_another(i["counts"], i["sigma"]),
+    "vote.papernot2018": lambda _, i: ae_dpfl.diagnostic_by_papernot(i["counts"], i["sigma"], i["alpha"]),
+    "vote.lemma13_sound": lambda _, i: ae_dpfl.diagnostic_by_lemma_13(i["counts"], i["sigma"], i["alpha"]),
     "dropout": lambda _, i: pld(
         PoissonSampled(i["q"], GaussianEvent(i["sigma"] * math.sqrt((i["m"] - i["h"]) / i["m"]))), i, i["T"]
     ),

@@ -28,8 +28,11 @@ from sfumato import (
 )  # fmt: skip
 from sfumato.account import accountant
 from sfumato.account.event import GaussianEvent, PoissonSampled, Relation, Repeated, Unit
+from sfumato.commands.answers import read_setting
 from sfumato.errors import BadValue, UnsoundRound
 from sfumato.local.task import Task
+from sfumato.pieces.sampler import parse_drawn
+from sfumato.planning.setting import parse_relation
 from sfumato.voting.queries import Queries
 from sfumato.voting.votes import Bounds, Voter, Votes
 
@@ -50,11 +53,12 @@ class Labels(Voter):
 
 def voting(queries: int = 500, stddev: float = 25.0, k: int = 1, **changed: Any) -> Round:
     slots: dict[str, Any] = {
+        "local": Votes(Labels(k), Queries(None, queries), 10),
         "sample": Everyone(),
         "aggregate": Sum(),
         "server": (AddNoise(Gaussian(stddev / math.sqrt(queries))),),
     }
-    return Round(local=Votes(Labels(k), Queries(None, queries), 10), **{**slots, **changed})
+    return Round(**{**slots, **changed})
 
 
 def epsilon(round: Round, unit: Unit, delta: float = 1e-5, clients: int = 100, view: str = "world") -> float:
@@ -153,3 +157,30 @@ def test_a_pool_is_asked_in_turn() -> None:
         replace(queries, count=6)
     with pytest.raises(BadValue, match="--public"):
         Queries(None, 3).start()
+
+
+@pytest.mark.parametrize("words", ["label", "knn:7", "attributes:4"])
+@pytest.mark.parametrize("sample", ["everyone", "poisson:0.2", "fixed:20/100"])
+@pytest.mark.parametrize("relation", ["add-remove", "replace", "zero-out"])
+def test_what_account_prices_is_what_a_round_derives(words: str, sample: str, relation: str) -> None:
+    kind, _, number = words.partition(":")
+    bounds = Bounds.of_labels(10, 4) if kind == "attributes" else Bounds.of_labels(10).shared_by(int(number or 1))
+
+    @dataclass(frozen=True)
+    class Stated(Labels):
+        def bounds(self, classes: int) -> Bounds:
+            return bounds
+
+    sampler = parse_drawn(sample, relation).sampler
+    round = voting(1, 25.0, sample=sampler, local=Votes(Stated(), Queries(None, 1), 10))
+    proof = replace(round, server=(AddNoise(Gaussian(25.0)),)).derive(population=100, dimension=7)
+    for unit in ("client", "record"):
+        setting = read_setting("gaussian:25", sample, 3, unit, relation, votes=words)
+        asked = relation if unit == "client" else None
+        assert replace(setting, relation=parse_relation(asked)).claim().world == proof.units[Unit(unit)].world
+
+
+@pytest.mark.parametrize("words", ["knn", "knn:0", "label:3", "plurality", "attributes:x"])
+def test_votes_that_nobody_casts_are_refused(words: str) -> None:
+    with pytest.raises(BadValue, match="--votes"):
+        read_setting("gaussian:25", "everyone", 1, votes=words)

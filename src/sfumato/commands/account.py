@@ -26,13 +26,20 @@ RelationOption = Annotated[
 Curious = Annotated[int, typer.Option(help="Clients who pool what they know of a fixed-size cohort.")]
 
 
+Votes = Annotated[
+    str,
+    typer.Option(help="A round is a query that clients answer: label, knn:K or attributes:MOST; noise is in votes."),
+]
+UnitOption = Annotated[str, typer.Option(help="Whose data is hidden: client or record.")]
+
+
 def account(
     noise: Noise,
     rounds: Rounds,
     delta: Delta,
     sample: Sample = "everyone",
     relation: RelationOption = None,
-    unit: Annotated[str, typer.Option(help="Whose data is hidden: client or record.")] = "client",
+    unit: UnitOption = "client",
     batch: Annotated[str | None, typer.Option(help="Local batches of a record's client, e.g. fixed:16/600.")] = None,
     steps: Annotated[int, typer.Option(help="Local steps per round (with --unit record).")] = 1,
     noise_at: Annotated[str, typer.Option(help="Where noise for a client is added: server or client.")] = "server",
@@ -42,12 +49,13 @@ def account(
     shuffle: Annotated[
         bool, typer.Option(help="Messages with their own noise are permuted before the server.")
     ] = False,
+    votes: Votes = "",
     json: Json = False,
 ) -> None:
     """Say what a setting costs: the smallest epsilon that can be proven, and for whom it holds."""
     with refusing(json):
         setting = read_setting(
-            noise, sample, rounds, unit, relation, batch, steps, noise_at, curious, dimension, shuffle
+            noise, sample, rounds, unit, relation, batch, steps, noise_at, curious, dimension, shuffle, votes
         )
         answer = price(setting, delta, accountant)
         show(answer, _lines(answer), json)
@@ -76,6 +84,7 @@ def price(setting: Setting, delta: float, name: str) -> dict[str, Any]:
         "stddev": claim.stddev,
         "sensitivity": claim.noise_sensitivity,
         "rounds": setting.rounds,
+        "votes": setting.votes,
         "sampling": sampling(setting),
         "neighbours": claim.relation.neighbours(setting.unit),
         "views": {
@@ -128,14 +137,15 @@ def _lines(answer: dict[str, Any]) -> list[str]:
     size = (
         "no finite epsilon" if epsilon is None else f"epsilon = {rounded_up(epsilon, 6)} at delta = {answer['delta']:g}"
     )
-    norm = "L1 clip norm" if answer["order"] == 1 else "clip norm"
+    norm = "clip norm" if not answer["votes"] else "norm of an answer"
+    norm = f"L1 {norm}" if answer["order"] == 1 else norm
     rows = [
         ("unit", f"one {answer['unit']}"),
         ("relation", f"{Relation(answer['relation']).words}: {answer['neighbours']}"),
         ("noise", f"{answer['noise']}, {answer['noise_multiplier']:g} times the {norm}"),
         ("sensitivity", f"{answer['sensitivity']:g} times the {norm}"),
         ("sampling", answer["sampling"]),
-        ("rounds", f"{answer['rounds']:,}"),
+        ("queries" if answer["votes"] else "rounds", f"{answer['rounds']:,}"),
         ("accountant", f"{answer['accountant']} (proven, rounded up)"),
         ("holds for", answer["views"]["world"]["who"]),
         ("the server", answer["views"]["server"]["who"]),

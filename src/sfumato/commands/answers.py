@@ -29,16 +29,23 @@ def read_setting(
     curious: int = 1,
     dimension: int | None = None,
     shuffle: bool = False,
+    votes: str = "",
 ) -> Setting:
     """The setting that the options describe."""
-    if unit not in list(Unit):
-        raise BadValue(f"--unit {unit}: not known. {nearest(unit, [str(one) for one in Unit])}")
+    hidden = parse_unit(unit)
     if noise_at not in ("server", "client"):
         raise BadValue(f"--noise-at {noise_at}: not known. {nearest(noise_at, ['server', 'client'])}")
     drawn = None if batch is None else _drawn(batch, "--batch", 0)
     chosen, law, cohort = parse_relation(relation), parse_noise(noise), _drawn(sample, "--sample", curious)
     at_client = noise_at == "client"
-    return Setting(law, cohort, rounds, Unit(unit), chosen, drawn, steps, at_client, dimension, shuffle)
+    return Setting(law, cohort, rounds, hidden, chosen, drawn, steps, at_client, dimension, shuffle, votes)
+
+
+def parse_unit(words: str) -> Unit:
+    """What `--unit` says."""
+    if words not in list(Unit):
+        raise BadValue(f"--unit {words}: not known. {nearest(words, [str(one) for one in Unit])}")
+    return Unit(words)
 
 
 def _drawn(words: str, option: str, curious: int) -> Drawn:

@@ -20,7 +20,9 @@ def request_from(recipe: str | None, config: str | None, chosen: dict[str, Any],
     request.require_named("simulate(round, population, module, objective, ...).")
     if recipe:
         find(recipe)
-        request = replace(request, recipe=recipe, pieces=None)
+        own = find(recipe).rounds
+        rounds = own if own is not None and not config else request.rounds
+        request = replace(request, recipe=recipe, pieces=None, rounds=rounds)
     if "data" in chosen and chosen["data"] != "digits" and not config:  # the defaults are those of digits
         declared = "clients" in chosen or any(words.startswith("data.clients=") for words in settings)
         request = _of_other_data(request, chosen["data"], declared)
@@ -47,7 +49,7 @@ def request_from(recipe: str | None, config: str | None, chosen: dict[str, Any],
 def _with_a_budget(request: Request, taken_away: bool) -> Request:
     """Epsilon 2 where noise is needed and nothing says how much, unless the user took the budget away."""
     private = request.pieces is None and "noise_multiplier" in find(request.recipe).options
-    told = request.epsilon is not None or request.budgets or "noise_multiplier" in request.options
+    told = request.epsilon is not None or request.budgets or request.noise_is_given
     if not private or told or request.unproven:
         return request
     if taken_away:

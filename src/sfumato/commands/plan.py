@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from sfumato.commands.account import Curious, Dimension, RelationOption, price
-from sfumato.commands.answers import Json, refusing, show
+from sfumato.commands.account import Curious, Dimension, RelationOption, UnitOption, Votes, price
+from sfumato.commands.answers import Json, parse_unit, refusing, show
 from sfumato.commands.compare import compare_laws
 from sfumato.errors import BadValue
 from sfumato.guarantee import rounded_up
@@ -38,14 +38,19 @@ def plan(
     rate: Annotated[float | None, typer.Option(help="With --compare: as --sample poisson:RATE.")] = None,
     steps: Annotated[int | None, typer.Option(help="With --compare: how many releases, as --rounds.")] = None,
     clip: Annotated[float | None, typer.Option(help="With --compare: the clip norm, in each law's own order.")] = None,
+    votes: Votes = "",
+    unit: UnitOption = "client",
     json: Json = False,
 ) -> None:
     """Plan a run: give all but one of noise, sampling, rounds, epsilon (and clients); the open one is solved for."""
     with refusing(json):
         start = time.perf_counter()
         _refuse_unused(
-            compare, {"noise": noise, "relation": relation, "clients": clients}, "has no effect with --compare"
+            compare,
+            {"noise": noise, "relation": relation, "clients": clients, "votes": votes or None},
+            "has no effect with --compare",
         )
+        _refuse_unused(not votes, {"unit": None if unit == "client" else unit}, "is for plan --votes")
         _refuse_unused(not compare, {"rate": rate, "steps": steps, "clip": clip}, "is for plan --compare")
         if compare:
             if steps is not None and rounds is not None:
@@ -57,7 +62,7 @@ def plan(
         words = None if noise is None or law else parse_noise(noise)
         question = Question(
             words, sample, rounds, epsilon, _delta(delta, clients), clients, parse_relation(relation),
-            law or "gaussian", accountant, dimension, curious,
+            law or "gaussian", accountant, dimension, curious, parse_unit(unit), votes,
         )  # fmt: skip
         found = solve(question)
         seconds = time.perf_counter() - start
@@ -94,18 +99,21 @@ def _answer(found: Plan, others: list[Alternative], accountant: str, seconds: fl
 
 def _lines(found: Plan, others: list[Alternative], answer: dict[str, Any]) -> list[str]:
     setting = found.setting
+    turns, norm, norms = (
+        ("queries", "norm of an answer", "") if setting.votes else ("rounds", "clip norm", " clip norms")
+    )
     value = {
         "noise": f"noise {setting.law_name}:{setting.law.noise_multiplier:.5g}",
-        "rounds": f"at most {setting.rounds:,} rounds",
+        "rounds": f"at most {setting.rounds:,} {turns}",
         "sample": f"a cohort of at most {round(found.cohort or 0)}",
         "clients": f"at least {found.clients:,} clients" if found.clients else "",
         "epsilon": f"epsilon {found.epsilon:.5g}",
     }[found.solved]
     lines = [
         f"{value}  (epsilon = {rounded_up(found.epsilon, 6)} at delta = {found.delta:.3g}, proven by {answer['accountant']})",
-        f"  noise        {setting.law_name}, {setting.law.noise_multiplier:.5g} times the clip norm; "
-        f"sensitivity {answer['sensitivity']:g} clip norms",
-        f"  sampling     {answer['sampling']}; {setting.rounds:,} rounds",
+        f"  noise        {setting.law_name}, {setting.law.noise_multiplier:.5g} times the {norm}; "
+        f"sensitivity {answer['sensitivity']:g}{norms}",
+        f"  sampling     {answer['sampling']}; {setting.rounds:,} {turns}",
         f"  protects     one {setting.unit}, {setting.claim().relation.words}: {answer['neighbours']}",
         f"  holds for    {answer['views']['world']['who']}",
         f"  the server   {answer['views']['server']['who']}",

@@ -26,7 +26,9 @@ def recipes(json: Json = False) -> None:
 def explain(
     recipe: Annotated[str, typer.Argument(help="A recipe's name; see sfumato recipes.")],
     clients: Annotated[int, typer.Option(help="The declared population.")] = 1000,
-    rounds: Annotated[int, typer.Option(help="After how many rounds to say what was spent.")] = 100,
+    rounds: Annotated[
+        int | None, typer.Option(help="After how many rounds to say what was spent: 100, and 1 where clients vote.")
+    ] = None,
     delta: Annotated[float, typer.Option(help="At which delta.")] = 1e-5,
     secure: Annotated[bool, typer.Option("--secure", help="With exact noise, as train --secure has it.")] = False,
     budgets: Annotated[str, typer.Option(help="A file with each client's own budget.", metavar="FILE")] = "",
@@ -36,6 +38,7 @@ def explain(
     from sfumato.exact_round import secure as exactly
 
     found, round = find(recipe), build(recipe, clients, {})
+    rounds = rounds if rounds is not None else found.rounds or 100
     each = _Each(budgets, clients, rounds) if budgets else None
     round = round if each is None else each.plan(round)
     round = exactly(round) if secure else round

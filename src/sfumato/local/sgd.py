@@ -131,7 +131,7 @@ class Sgd(LocalPiece):
                 if task.corrections is not None:
                     gradients = written_out(gradients)
                     torch._foreach_add_(gradients, list(task.layout.split(task.corrections[:active]).values()))
-                velocity = self._step(leaves, gradients, velocity, anchors, lr)
+                velocity = self.step(leaves, gradients, velocity, anchors, lr)
                 if self.project is not None:
                     reached = torch.cat([leaf.reshape(active, -1) for leaf in leaves], dim=1)
                     inside = task.params + clipped(reached - task.params, self.project)
@@ -148,7 +148,7 @@ class Sgd(LocalPiece):
         """Whether a step adds nothing but multiples of gradients."""
         return self.gradient is None and not self.penalties and self.project is None and not self.weight_decay
 
-    def _step(
+    def step(
         self,
         leaves: list[Tensor],
         found: Sequence[Tensor | Product],

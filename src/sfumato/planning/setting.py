@@ -21,6 +21,7 @@ from sfumato.pieces.channel import Shuffler
 from sfumato.pieces.law_names import LAWS, NamedLaw, name_of
 from sfumato.pieces.payment import pay_at_client, pay_at_server, pay_in_local_steps
 from sfumato.pieces.sampler import Drawn, Everyone
+from sfumato.voting.bounds import parse_votes
 
 OF_DIMENSION = ("laplace-l2", "staircase")  # what these cost depends on how many coordinates there are
 
@@ -58,7 +59,8 @@ class Setting:
     """Noise, sampling and rounds; `batch` and `steps` describe the local training of a record's client.
 
     `relation` chooses what a neighbour of the unit is; without it noise at the client speaks of replace, and everything else
-    of what its sampler speaks of. `dimension` is how many coordinates a row has, for the laws that ask for it.
+    of what its sampler speaks of. `dimension` is how many coordinates a row has, for the laws that ask for it. With `votes` a
+    round is one query, and a row is a client's answer.
     """
 
     law: NamedLaw
@@ -71,6 +73,7 @@ class Setting:
     at_client: bool = False
     dimension: int | None = None
     shuffled: bool = False
+    votes: str = ""
 
     def __post_init__(self) -> None:
         if self.dimension is None and self.law_name in OF_DIMENSION:
@@ -81,6 +84,13 @@ class Setting:
             raise BadValue(f"--dimension {self.dimension}: at least 1 is needed.")
         check_rounds(self.rounds)
         check_rounds(self.steps, "steps")
+        if self.votes:
+            parse_votes(self.votes)
+            if self.batch is not None or self.steps != 1:
+                raise BadValue(
+                    f"--votes {self.votes}: clients who vote train without noise. Leave --batch and --steps out."
+                )
+            return
         if self.unit is Unit.RECORD and self.batch is None:
             raise BadValue("--unit record: say how a client draws its batches, e.g. --batch fixed:16/600 --steps 38.")
         if self.unit is Unit.CLIENT and (self.batch is not None or self.steps != 1):
@@ -105,7 +115,7 @@ class Setting:
             drawn = self.batch.sampler if self.relation is None else replace(self.batch.sampler, relation=self.relation)
             records = self.batch.population or 1  # only a fixed size depends on it, and that has one
             return pay_in_local_steps(claim, self.law, 1.0, self.law.order, drawn, records, self.steps)
-        bounded = claim.clipped(1.0, self.law.order)
+        bounded = parse_votes(self.votes).carry(claim, 1) if self.votes else claim.clipped(1.0, self.law.order)
         if self.at_client:
             paid = pay_at_client(bounded, self.law, "noise")
             return Shuffler().carry(paid) if self.shuffled else paid

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from sfumato.account.calibrate import calibrate_noise
 from sfumato.account.checks import LARGEST_ROUNDS, check_delta, check_target
-from sfumato.account.event import Relation
+from sfumato.account.event import Relation, Unit
 from sfumato.account.protocol import accountant
 from sfumato.errors import BadValue, CannotAccount
 from sfumato.pieces.law_names import LAWS, NamedLaw
@@ -37,6 +37,8 @@ class Question:
     accountant: str = "auto"
     dimension: int | None = None
     curious: int = 1
+    unit: Unit = Unit.CLIENT
+    votes: str = ""
 
     def open(self) -> str:
         """The name of the one thing to solve for."""
@@ -183,9 +185,8 @@ def _setting(
         sample = Drawn(Poisson(size / (question.clients or 1)), question.clients)
     else:
         sample = _sample(question, clients or question.clients)
-    return Setting(
-        law, sample, rounds or question.rounds or 1, relation=question.relation, dimension=question.dimension
-    )
+    often, relation, dimension = rounds or question.rounds or 1, question.relation, question.dimension
+    return Setting(law, sample, often, question.unit, relation, dimension=dimension, votes=question.votes)
 
 
 def _sample(question: Question, clients: int | None) -> Drawn:

@@ -27,6 +27,7 @@ class Recipe:
     paper: str
     summary: str
     extends: str = ""  # the recipe whose options it takes besides its own
+    rounds: int | None = None  # how many it takes, if nobody says
 
     @property
     def function(self) -> Callable[..., Round]:
@@ -67,6 +68,10 @@ _RECIPES = (
            "Private training of each record at the client, under any law of noise"),
     Recipe("nbafl", "nbafl", "Wei et al. 2020",
            "Models in a ball, noised at the client by a formula that is not proven: the baseline of UDP-FL"),
+    Recipe("pate-fl", "voting", "Zhu et al. 2020",
+           "Clients' own models vote on public records; the server trains a student on the noisy counts", rounds=1),
+    Recipe("knn-fl", "voting", "Zhu et al. 2020",
+           "Clients vote with the labels of their nearest records: no training, and one record moves little", rounds=1),
     Recipe("fedavg", "fedavg", "McMahan et al. 2017",
            "Federated averaging without privacy: the baseline"),
 )  # fmt: skip

@@ -9,6 +9,9 @@ from typing import TypeAlias
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")  # no page may hold these
 
 
+_VOID = ("img",)  # these have no end
+
+
 class Html(str):
     """Markup that is safe to put into a page as it stands."""
 
@@ -26,7 +29,7 @@ def element(name: str, *children: Child, **attributes: str) -> Html:
     """
     pairs = ((key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items())
     said = "".join(f' {key}="{escaped(value)}"' for key, value in pairs)
-    return Html(f"<{name}{said}>{join(*children)}</{name}>")
+    return Html(f"<{name}{said}>" if name in _VOID else f"<{name}{said}>{join(*children)}</{name}>")
 
 
 def join(*children: Child) -> Html:

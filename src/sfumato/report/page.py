@@ -10,6 +10,7 @@ from sfumato.report import parts
 from sfumato.report.curves import accuracy_against_epsilon, accuracy_by_round, epsilon_by_round, measure
 from sfumato.report.markup import Html, element, join
 from sfumato.report.read import Record
+from sfumato.report.votes import votes
 from sfumato.report.words import MISSING, number
 from sfumato.version import __version__
 
@@ -37,6 +38,7 @@ def one_run(run: Record) -> str:
         element("h2", "Key numbers"),
         parts.numbers(run),
         parts.budgets(run),
+        votes(run),
         element("h2", "Round by round"),
         element("div", accuracy, spent, class_="pictures"),
         parts.derivation(run),
@@ -134,7 +136,7 @@ def _count(run: Record, key: str, word: str) -> str:
 
 def _document(what: str, title: str, subtitle: str, *body: Html | None) -> str:
     style = files("sfumato.report").joinpath("style.css").read_text(encoding="utf-8")
-    nothing_fetched = "default-src 'none'; style-src 'unsafe-inline'"
+    nothing_fetched = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     footer = element("footer", element("p", _RELEASED), element("p", f"Written by Sfumato {__version__}."))
     head = (
         '<meta charset="utf-8">\n'

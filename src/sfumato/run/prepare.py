@@ -65,7 +65,7 @@ def prepare(request: Request, found: Mapping[str, Any] | None = None) -> Prepare
     objective = _objective(request.data.task, outputs)
     shape = tuple(example(population, test).x.shape[1:])
     module = model_of(request.model, shape, outputs)
-    round = _round(request, found or {}, budgets, public, Layout.of(module))
+    round = _round(request, found or {}, budgets, public, Layout.of(module), outputs)
     return Prepared(request, population, test, module, objective, round, shape, outputs, counts, budgets)
 
 
@@ -88,10 +88,17 @@ def _naming(what: str) -> Iterator[None]:
 
 
 def _round(
-    request: Request, found: Mapping[str, Any], budgets: Budgets | None, public: PublicData | None, layout: Layout
+    request: Request,
+    found: Mapping[str, Any],
+    budgets: Budgets | None,
+    public: PublicData | None,
+    layout: Layout,
+    outputs: int,
 ) -> Round:
     clients, name = request.data.clients, request.recipe
     options = _typed(request)
+    if request.pieces is None and "classes" in recipes.find(name).options:
+        options = {"classes": outputs, **options}
     round = recipes.build(name, clients, options, public) if request.pieces is None else read_round(request.pieces)
     round = secure(round) if request.secure else round
     _check_records(request.data, round)
@@ -110,8 +117,8 @@ def _round(
     if budgets is not None:
         return budgeted(round, budgets, request, clients, dimension, options.get("noise_multiplier"))
     if (noise_multiplier := found.get("noise_multiplier")) is not None:
-        return with_noise(round, noise_multiplier) if request.epsilon and "noise_multiplier" not in options else round
-    if request.epsilon is not None and "noise_multiplier" not in options:
+        return with_noise(round, noise_multiplier) if request.epsilon and not request.noise_is_given else round
+    if request.epsilon is not None and not request.noise_is_given:
         if round.unproven:
             raise BadValue(
                 f"epsilon={request.epsilon}: what {name or 'this round'} does here is not proven, so no noise meets an epsilon. "

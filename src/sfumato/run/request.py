@@ -135,6 +135,11 @@ class Request:
         return math.pow(self.units, -1.1)
 
     @property
+    def noise_is_given(self) -> bool:
+        """Whether an option says how much noise there is."""
+        return "noise_multiplier" in self.options or "stddev" in self.options
+
+    @property
     def units(self) -> int:
         """How many clients are declared; how many records, if those are hidden."""
         if self.pieces is not None:

@@ -28,6 +28,7 @@ from sfumato.run.folder import Line, locked_folder, read_lines, write_diagnostic
 from sfumato.run.personal_scores import PersonalScores
 from sfumato.run.prepare import Prepared
 from sfumato.run.summary import planned_round, resolved, summary
+from sfumato.voting.told import told
 
 
 class Run:
@@ -210,7 +211,8 @@ class Run:
         write_atomically(self.folder / "params.safetensors", save(state))
         evaluated = bool(self.lines) and bool(self.lines[-1].metrics)
         metrics = self.lines[-1].metrics if evaluated else self._measured(module)
-        found = summary(self.prepared, self.simulation, last.round, stopped, metrics)
+        votes = told(self.prepared.round, last.state, module, self.derivation.primary.stddev)
+        found = summary(self.prepared, self.simulation, last.round, stopped, metrics, votes)
         write_atomically(self.folder / "run.json", json.dumps(found, indent=2) + "\n")
         if self._page is not None:
             self._page(self.folder)

@@ -58,6 +58,7 @@ def summary(
     rounds: int,
     stopped: str,
     metrics: dict[str, float | None],
+    votes: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """run.json after so many rounds."""
     request, proof, delta = prepared.request, simulation.derivation.primary, prepared.request.chosen_delta
@@ -106,6 +107,7 @@ def summary(
         "unproven": simulation.unproven(delta),
         "stopped": stopped,
         "budgets": lines,
+        "votes": votes,
         "derivation": [asdict(step) for step in proof.steps],
         "seed": request.seed,
         "engine": asdict(simulation.start.plan),

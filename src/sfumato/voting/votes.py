@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
@@ -10,9 +9,10 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from sfumato.claim import Claim, Reach
+from sfumato.claim import Claim
 from sfumato.errors import BadValue
 from sfumato.pieces.protocol import LocalPiece
+from sfumato.voting.bounds import Bounds as Bounds
 from sfumato.voting.queries import Queries
 
 if TYPE_CHECKING:
@@ -21,33 +21,6 @@ if TYPE_CHECKING:
     from sfumato.local.task import Task
     from sfumato.pieces.context import Facts
     from sfumato.update import Layout
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """Of a client's answer to one query: its norm, the distance of any two answers, and how far one record moves it."""
-
-    norm: Reach
-    apart: Reach
-    record: Reach
-
-    @staticmethod
-    def of_labels(classes: int, most: int = 0) -> Bounds:
-        """Of weights that are not negative and add up to at most 1; or, with `most`, of 0 to 1 for each of several attributes,
-        that add up to at most `most`. One record may turn any answer into any other.
-
-        Distances: for a and b of that kind, |a - b|_1 <= |a|_1 + |b|_1 and |a - b|_2^2 <= |a|_2^2 + |b|_2^2, since no product of
-        coordinates is negative; and each of the coordinates moves by at most 1. So 2 and sqrt 2, or min(2 most, classes) and
-        its root; they are reached by two different single labels, or by disjoint sets.
-        """
-        most = most or 1
-        widest = float(min(2 * most, classes)) if classes > 1 else 1.0
-        apart = Reach(math.sqrt(widest), widest)
-        return Bounds(Reach(math.sqrt(most), float(most)), apart, apart)
-
-    def shared_by(self, voters: int) -> Bounds:
-        """Where an answer is the mean over a constant number, and one record decides only one of them."""
-        return replace(self, record=self.record.scaled(1.0 / voters))
 
 
 @runtime_checkable
@@ -116,13 +89,13 @@ class Votes(LocalPiece):
         return torch.cat([torch.empty(0, len(questions) * self.classes), *answers]).float()
 
     def carry(self, claim: Claim) -> Claim:
-        one, count, dimension = self.voter.bounds(self.classes), self.queries.count, self.queries.count * self.classes
-        norm, apart, record = (
-            Reach(reach.l2 * math.sqrt(count), reach.l1 * count, dimension)
-            for reach in (one.norm, one.apart, one.record)
-        )
-        rows = replace(claim, dimension=dimension).bounded(l2=norm.l2, l1=norm.l1).closer(apart, record, count)
-        return rows.assuming(
-            *((self.queries.public.declared,) if self.queries.public is not None else ()),
-            "what a client answers depends on its own records alone",
+        count = self.queries.count
+        rows = replace(claim, dimension=count * self.classes)
+        return (
+            self.voter.bounds(self.classes)
+            .carry(rows, count)
+            .assuming(
+                *((self.queries.public.declared,) if self.queries.public is not None else ()),
+                "what a client answers depends on its own records alone",
+            )
         )

@@ -1,0 +1,112 @@
+"""Voting: clients label public records, and the server trains a student on the noisy counts. No gradient leaves a client."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import sfumato
+from sfumato.errors import BadValue, nearest
+from sfumato.pieces.sampler import parse_sampler
+
+if TYPE_CHECKING:
+    from sfumato.data.population import PublicData
+    from sfumato.round import Round
+
+_LEARNERS: dict[str, Callable[[], Any]] = {
+    "ridge": lambda: sfumato.Ridge(),
+    "fit": lambda: sfumato.Fit(),
+    "vat": lambda: sfumato.VirtualAdversarial(),
+}
+_ADAPTATIONS: dict[str, Callable[[PublicData | None], Any]] = {
+    "none": lambda public: None,
+    "coral": lambda public: sfumato.Coral(public),
+    "adversarial": lambda public: sfumato.Adversarial(public),
+}
+
+
+def pate_fl(
+    population: int,
+    public: PublicData | None = None,
+    *,
+    queries: int = 500,
+    classes: int = 10,
+    stddev: float = 25.0,
+    noise_multiplier: float = 0.0,
+    sample: str = "everyone",
+    relation: str = "",
+    shares: bool = False,
+    teacher: str = "logistic",
+    adapt: str = "none",
+    attributes: int = 0,
+    lr: float = 0.1,
+    epochs: int = 20,
+    batch_size: int = 20,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    student: str = "ridge",
+    order: str = "in-order",
+) -> Round:
+    """Each client trains a teacher of its own, and teachers vote (AE-DPFL, Zhu et al. 2020)."""
+    training = sfumato.Sgd(lr, epochs, batch_size=batch_size, momentum=momentum, weight_decay=weight_decay)
+    voter = sfumato.Teacher(training, teacher, attributes=attributes, adapt=_one(_ADAPTATIONS, "adapt", adapt)(public))
+    noise = stddev / math.sqrt(queries * max(1, attributes))
+    votes = sfumato.Votes(voter, sfumato.Queries(public, queries), classes)
+    return _voting(population, votes, noise_multiplier or noise, sample, relation, shares, attributes, student, order)
+
+
+def knn_fl(
+    population: int,
+    public: PublicData | None = None,
+    *,
+    queries: int = 500,
+    classes: int = 10,
+    k: int = 5,
+    stddev: float = 25.0,
+    stddev_of: str = "clients",
+    noise_multiplier: float = 0.0,
+    sample: str = "everyone",
+    relation: str = "",
+    shares: bool = False,
+    attributes: int = 0,
+    student: str = "ridge",
+    order: str = "in-order",
+) -> Round:
+    """Each client answers with the labels of its k nearest records, so that one of them moves little (Private-kNN-FL)."""
+    unit = _one({"clients": 1, "neighbours": k}, "stddev_of", stddev_of)
+    noise = stddev / unit / math.sqrt(queries * max(1, attributes))
+    votes = sfumato.Votes(sfumato.Neighbours(k, attributes=attributes), sfumato.Queries(public, queries), classes)
+    return _voting(population, votes, noise_multiplier or noise, sample, relation, shares, attributes, student, order)
+
+
+def _voting(
+    population: int,
+    votes: sfumato.Votes,
+    noise: float,
+    sample: str,
+    relation: str,
+    shares: bool,
+    attributes: int,
+    student: str,
+    order: str,
+) -> Round:
+    """Votes are added, and noise with them: by the server, or in shares by the clients themselves, in a secure sum."""
+    law, labels = sfumato.Gaussian(noise), sfumato.Majority(population) if attributes else sfumato.Argmax()
+    sampler = parse_sampler(sample, relation or ("zero_out" if shares else ""))
+    honest = max(1, int(sampler.expected(population)) - 1)
+    return sfumato.Round(
+        sample=sampler,
+        local=votes,
+        client=(sfumato.NoiseShare(law, honest),) if shares else (),
+        channel=sfumato.SecureSum() if shares else sfumato.Plain(),
+        aggregate=sfumato.Sum(),
+        server=() if shares else (sfumato.AddNoise(law),),
+        optimizer=sfumato.Student(votes.queries, _one(_LEARNERS, "student", student)(), labels, order),
+    )
+
+
+def _one(known: dict[str, Any], option: str, name: str) -> Any:
+    if name not in known:
+        raise BadValue(f"{option}={name!r}: there is no such choice. {nearest(name, known)}")
+    return known[name]

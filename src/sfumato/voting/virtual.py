@@ -1,0 +1,83 @@
+"""Virtual adversarial training (Miyato et al. 2018): a student that answers alike around every public record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sfumato.claim import text
+from sfumato.errors import BadValue
+from sfumato.objective import Objective
+from sfumato.pieces.context import StepContext
+from sfumato.voting.learners import Fit, Learner, Lesson
+
+
+@dataclass(frozen=True)
+class VirtualAdversarial(Learner):
+    """`Fit`, whose steps also keep predictions from changing in the direction in which they change most.
+
+    For a batch of the whole public pool, labelled or not: from a random direction of length `probe`, `iterations` of the power
+    method toward the largest divergence of predictions, then `weight` times the divergence at distance `radius` (an L2 distance
+    of inputs, so it goes with their scale). Classes diverge as one distribution, attributes each as its own.
+    """
+
+    fit: Fit = field(default_factory=Fit)
+    radius: float = 1.5
+    probe: float = 0.1
+    iterations: int = 1
+    weight: float = 1.0
+    batch_size: int = 96
+
+    def __post_init__(self) -> None:
+        positive = self.radius > 0.0 and self.probe > 0.0 and self.weight > 0.0
+        if not positive or self.iterations < 1 or self.batch_size < 1:
+            raise BadValue(
+                f"{text(self)}: radius, probe and weight are positive, iterations and batch_size at least 1."
+            )
+
+    def check(self, module: nn.Module, objective: Objective, pool: Tensor) -> None:
+        if objective.task not in ("classification", "multi-label"):
+            raise BadValue(f"{text(self)} compares classes or attributes, and the task is {objective.name}. Use Fit.")
+        if not pool.is_floating_point():
+            raise BadValue(f"{text(self)} moves inputs a little, and these are {pool.dtype}. Use Fit.")
+
+    def teach(self, module: nn.Module, lesson: Lesson, context: StepContext) -> None:
+        self.check(module, context.objective, lesson.pool)
+        draws = context.key.child("directions").generator()
+        apart = attributes_apart if context.objective.task == "multi-label" else classes_apart
+
+        def extra(student: nn.Module) -> Tensor:
+            batch = torch.randint(len(lesson.pool), (min(self.batch_size, len(lesson.pool)),), generator=draws)
+            x = lesson.pool[batch]
+            way = torch.randn(x.shape, generator=draws, dtype=x.dtype)
+            place = next(student.parameters()).device
+            x, way = x.to(place), way.to(place)
+            with torch.no_grad():
+                predicted = student(x)
+            for _ in range(self.iterations):
+                near = _of_length(way, self.probe).requires_grad_()
+                (way,) = torch.autograd.grad(apart(predicted, student(x + near)), near)
+            return self.weight * apart(predicted, student(x + _of_length(way, self.radius)))
+
+        self.fit.descend(module, lesson, context, extra)
+
+
+def _of_length(way: Tensor, length: float) -> Tensor:
+    """Each record's direction at this length; zero stays zero."""
+    norms = way.flatten(1).norm(dim=1).clamp(min=1e-30)
+    return (way * (length / norms).reshape(-1, *(1,) * (way.dim() - 1))).detach()
+
+
+def classes_apart(before: Tensor, after: Tensor) -> Tensor:
+    """The mean Kullback-Leibler divergence of two predictions of one class of several."""
+    return F.kl_div(after.log_softmax(1), before.log_softmax(1), reduction="batchmean", log_target=True)
+
+
+def attributes_apart(before: Tensor, after: Tensor) -> Tensor:
+    """The same for attributes that hold or not, averaged over them."""
+    held, open_ = before.sigmoid(), (-before).sigmoid()
+    gained, lost = (F.logsigmoid(sign * before) - F.logsigmoid(sign * after) for sign in (1.0, -1.0))
+    return (held * gained + open_ * lost).mean()
