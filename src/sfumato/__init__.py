@@ -107,7 +107,14 @@ if TYPE_CHECKING:
     from sfumato.round import Unproven as Unproven
     from sfumato.run.folder import load as load
     from sfumato.simulation import simulate as simulate
+    from sfumato.voting.labels import Argmax as Argmax
+    from sfumato.voting.labels import Majority as Majority
+    from sfumato.voting.learners import Fit as Fit
+    from sfumato.voting.learners import Ridge as Ridge
     from sfumato.voting.queries import Queries as Queries
+    from sfumato.voting.screening import Screened as Screened
+    from sfumato.voting.student import Student as Student
+    from sfumato.voting.virtual import VirtualAdversarial as VirtualAdversarial
     from sfumato.voting.votes import Votes as Votes
 
 # One list serves type checkers, which read the imports above, and `__getattr__`, which reads them from this file.
