@@ -66,7 +66,7 @@ def test_a_killed_run_asks_the_same_teachers(when: str, reserved: int, tmp_path:
         (["knn-fl", *FEW, "--queries", "301"], "Ask fewer"),
         (["knn-fl", *FEW, "--stddev-of", "pixels"], "stddev_of='pixels'"),
         (["knn-fl", *FEW, "--shares", "--relation", "add_remove"], "add/remove"),
-        (["knn-fl", *FEW, "--attributes", "2"], "Argmax"),
+        (["knn-fl", *FEW, "--attributes", "2"], "votes are on 10 attributes"),
     ],
     ids=lambda value: " ".join(value[-2:]) if isinstance(value, list) else "",
 )
