@@ -20,21 +20,31 @@ from sfumato.facts import digest
 from sfumato.imports import import_path
 
 Ids: TypeAlias = Iterable[object] | None
+Map: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
+_KEPT = 4 * 2**30  # about as many bytes of mapped records are kept; who comes after is mapped whenever drawn
 __all__ = ["Client", "Population", "PublicData", "Records", "require_population", "require_public"]
 
 
 @dataclass(frozen=True)
 class PublicData:
-    """Records that anybody may use: a published test split, queries, a mask's data."""
+    """Records that anybody may use: a published test split, queries, a mask's data.
+
+    Where features have been made of pictures, `pictures` are these as they were, one for each record, to be shown.
+    """
 
     name: str
     records: Records = field(repr=False)
+    pictures: torch.Tensor | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.records, Records):
             raise BadValue(
                 f"PublicData({self.name!r}): records is {kind(self.records)}. Give Records(x, y) that anybody may see; "
                 "what clients hold is a Population."
+            )
+        if self.pictures is not None and len(self.pictures) != self.records.count:
+            raise BadValue(
+                f"PublicData({self.name!r}): {len(self.pictures)} pictures of {self.records.count} records. Give one for each."
             )
 
     @property
@@ -118,6 +128,11 @@ class Population:
                 f"Declare at least {self.size}."
             )
         return self if size == self.size else replace(self, size=size, load=_Declared(self))
+
+    def mapped(self, function: Map) -> Population:
+        """The same people, each record's inputs mapped by themselves; what a client becomes is kept, if its data cannot change."""
+        fingerprint = None if self.fingerprint is None else digest(self.fingerprint, function)
+        return replace(self, load=_Mapped(self, function), fingerprint=fingerprint, source="")
 
     def with_ids(self, ids: Ids) -> Population:
         """The same clients with these ids, if there are any: one number or text each, in the clients' order."""
@@ -238,3 +253,23 @@ class _Declared:
             return self.there.client(number)
         shape = self.there.client(0).train
         return Client(Records(shape.x[:0], shape.y[:0]))
+
+
+@dataclass(frozen=True)
+class _Mapped:
+    there: Population
+    function: Map
+    _kept: dict[int, Client] = field(default_factory=dict, repr=False, compare=False)
+
+    def __call__(self, number: int) -> Client:
+        if (kept := self._kept.get(number)) is not None:
+            return kept
+        parts = (None if part is None else Records(self.function(part.x), part.y) for part in self.there.client(number))
+        client = Client(*parts)  # type: ignore[arg-type]  # the first is never None
+        size = client.train.x.nbytes
+        if self.there.fingerprint is not None and size * (len(self._kept) + 1) <= _KEPT:
+            self._kept[number] = client
+        return client
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"there": self.there, "function": self.function, "_kept": {}}
