@@ -35,6 +35,11 @@ class Recipe:
         return found
 
     @property
+    def takes_public(self) -> bool:
+        """Whether it has a use for public records."""
+        return "public" in inspect.signature(self.function).parameters
+
+    @property
     def options(self) -> dict[str, inspect.Parameter]:
         """Its keyword arguments, with their types resolved."""
         hints = get_type_hints(self.function, localns={"Round": Any, "PublicData": Any})
@@ -96,6 +101,6 @@ def build(name: str, population: int, options: dict[str, Any], public: PublicDat
             raise BadValue(f"the recipe {name!r} has no option {option!r}. {nearest(option, known)}")
     if public is None:
         return recipe.function(population, **options)
-    if "public" not in inspect.signature(recipe.function).parameters:
+    if not recipe.takes_public:
         raise BadValue(f"the recipe {name!r} has no use for {public.name!r}. Leave --public-records out.")
     return recipe.function(population, public, **options)
