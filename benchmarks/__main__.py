@@ -15,6 +15,7 @@ NAMES = {
     "per_record": (PEERS, QUICK),
     "client_level": (QUICK,),
     "exact_noise": (QUICK,),
+    "neighbours": (QUICK,),
 }
 
 

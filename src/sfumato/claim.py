@@ -83,7 +83,7 @@ class Sampling(Protocol):
 
 
 @runtime_checkable
-class Noisy(Protocol):
+class LawOfNoise(Protocol):
     """What a claim needs to know of a law of noise."""
 
     def event(self, stddev: float, reach: Reach) -> Event:
@@ -123,7 +123,7 @@ class Claim:
     stddev: float | None = None
     noise_sensitivity: float | None = None
     assumptions: tuple[str, ...] = ()
-    share_law: Noisy | None = None  # the law of the noise that shares add up to
+    share_law: LawOfNoise | None = None  # the law of the noise that shares add up to
     share_count: int = 0  # how many honest shares that noise was divided into
     share: float | None = None  # standard deviation of the noise in one message, of which only the sum is accounted
     remembers: bool = False  # clients keep something between rounds

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from itertools import product
 
+import numpy as np
 import pytest
 
 from sfumato.account import accountant
@@ -18,6 +19,7 @@ from sfumato.account.event import (
     Relation,
     Repeated,
 )
+from sfumato.account.pairs import Atoms, EitherWay
 from sfumato.errors import BadValue, CannotAccount, SfumatoError
 
 
@@ -85,3 +87,9 @@ def test_what_cannot_be_meant_is_refused(wrong: object) -> None:
         wrong()  # type: ignore[operator]
     assert isinstance(refusal.value, BadValue)
     assert "\n" not in str(refusal.value)
+
+
+def test_a_cell_of_large_losses_only_keeps_its_ratio() -> None:
+    """Nothing is left at 0, and 1 - e^-45 is 1."""
+    found = EitherWay(Atoms((45.0,), (1.0,))).cells(np.array([50.0]))
+    assert found.ratio == pytest.approx([-45.0, 45.0]) and found.log_p == pytest.approx([-45.0, 0.0])

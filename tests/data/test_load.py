@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from sfumato.data import Population, build_population, load
+from sfumato.data.domain_names import DOMAINNET_NAMES, OFFICE_NAMES
 from sfumato.data.load import NAMES, data_folder, hold_out
 from sfumato.data.split import partition
 from sfumato.errors import BadValue, DataError
@@ -143,6 +144,10 @@ def test_missing_files_are_named_with_their_place(tmp_path: Path, name: str) -> 
         "emnist-letters": "emnist-letters-test-labels-idx1-ubyte.gz",
         "gefcom2012-wind": "windforecasts_wf7.csv",
         "medical-mnist": "AbdomenCT/*.jpeg",
+        "usps": "usps.t.bz2",
+        "celeba": "identity_CelebA.txt",
+        **dict.fromkeys(OFFICE_NAMES, "webcam/CLASS/*.jpg"),
+        **dict.fromkeys(DOMAINNET_NAMES, "DOMAIN_train.txt"),
         "shakespeare": "t8.shakespeare.txt",
         "svhn": "test_32x32.mat",
         "svhn-extra": "extra_32x32.mat",

@@ -136,7 +136,8 @@ class EitherWay:
         atom = np.log(max(1.0 - np.exp(above.log_p).sum() - np.exp(above.log_q).sum(), 1e-300))
         # the last cell below 0 takes the atom in, whose P and Q are the same
         log_p, log_q = np.logaddexp(below.log_p[-1], atom), np.logaddexp(below.log_q[-1], atom)
-        ratio = np.log1p(np.exp(below.log_q[-1] - log_q) * np.expm1(below.ratio[-1]))
+        less = np.exp(below.log_q[-1] - log_q) * np.expm1(below.ratio[-1])
+        ratio = np.log1p(less) if less > -0.5 else log_p - log_q  # at -1 all digits of the first are lost
         below.log_p[-1], below.log_q[-1], below.ratio[-1] = log_p, log_q, ratio
         return Cells(*(np.concatenate(both) for both in zip(below, above, strict=True)))
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from sfumato.data.domain_names import DOMAINNET_NAMES, OFFICE_DOMAINS, OFFICE_NAMES
 from sfumato.errors import DataError
 
 _LOG = logging.getLogger(__name__)
@@ -152,6 +153,35 @@ SOURCES = {
         "https://ocw.mit.edu/ans7870/6/6.006/s08/lecturenotes/files/",
         "shakespeare",
         {"t8.shakespeare.txt": "d2028225a89d8b0b3093dddb720da91f"},
+    ),
+    "usps": _files(
+        "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass/",
+        "usps",
+        {"usps.bz2": "ec16c51db3855ca6c91edd34d0e9b197", "usps.t.bz2": "8ea070ee2aca1ac39742fdd1ef5ed118"},
+    ),
+    **dict.fromkeys(
+        OFFICE_NAMES,
+        Source(
+            "office-caltech10",
+            (),
+            tuple(f"{domain}/CLASS/*.jpg" for domain in OFFICE_DOMAINS),
+            page="https://people.eecs.berkeley.edu/~jhoffman/domainadapt/",
+        ),
+    ),
+    **dict.fromkeys(
+        DOMAINNET_NAMES,
+        Source(
+            "domainnet",
+            (),
+            ("DOMAIN_train.txt", "DOMAIN_test.txt", "DOMAIN/CLASS/*.jpg"),
+            page="https://ai.bu.edu/M3SDA/",
+        ),
+    ),
+    "celeba": Source(
+        "celeba",
+        (),
+        ("img_align_celeba/*.jpg", "list_attr_celeba.txt", "list_eval_partition.txt", "identity_CelebA.txt"),
+        page="https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
     ),
     "medical-mnist": Source(
         "medical-mnist",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -69,27 +70,42 @@ def read_svhn(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 def read_pictures(folder: Path) -> np.ndarray:
     """The pictures of a folder in the order of their names, in grey [n, 1, height, width]; all have one size."""
-    from PIL import Image, UnidentifiedImageError
-
-    files = sorted(file for file in folder.iterdir() if file.suffix.lower() in _PICTURES)
     found: list[np.ndarray] = []
-    for file in files:
-        try:
-            with Image.open(file, formats=("PNG", "JPEG")) as picture:
-                found.append(np.asarray(picture if picture.mode == "L" else picture.convert("L")))
-        except (
-            OSError,
-            UnidentifiedImageError,
-            SyntaxError,
-            ValueError,
-        ) as error:  # Pillow's decoders raise all of these
-            raise DataError(f"{file} is no picture: {error}. Fetch it again.") from error
+    for file in pictures_in(folder):
+        found.append(_picture(file, "L"))
         if found[-1].shape != found[0].shape:
             sizes = " and ".join("x".join(map(str, array.shape)) for array in (found[0], found[-1]))
             raise DataError(f"{file}: pictures of {sizes} pixels in one folder. Give them one size.")
+    return np.stack(found)[:, None]
+
+
+def read_coloured(files: Sequence[Path], side: int) -> np.ndarray:
+    """These pictures in colour, resized to squares: [n, 3, side, side]."""
+    found = np.empty((len(files), 3, side, side), np.uint8)
+    for number, file in enumerate(files):
+        found[number] = _picture(file, "RGB", side).transpose(2, 0, 1)
+    return found
+
+
+def pictures_in(folder: Path) -> list[Path]:
+    """The pictures of a folder, in the order of their names."""
+    found = sorted(file for file in folder.iterdir() if file.suffix.lower() in _PICTURES)
     if not found:
         raise DataError(f"{folder} holds no picture ({', '.join(_PICTURES)}). Fetch it again.")
-    return np.stack(found)[:, None]
+    return found
+
+
+def _picture(file: Path, mode: str, side: int = 0) -> np.ndarray:
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(file, formats=("PNG", "JPEG")) as picture:
+            found = picture if picture.mode == mode else picture.convert(mode)
+            if side and found.size != (side, side):
+                found = found.resize((side, side), Image.Resampling.BILINEAR)
+            return np.asarray(found)
+    except (OSError, UnidentifiedImageError, SyntaxError, ValueError) as error:  # Pillow's decoders raise all of these
+        raise DataError(f"{file} is no picture: {error}. Fetch it again.") from error
 
 
 def read_numbers(path: Path) -> np.ndarray:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from sfumato.data import celeba, domains, usps
 from sfumato.data.download import SOURCES, download
 from sfumato.data.fingerprint import of_tensors
 from sfumato.data.population import Client, Population, PublicData, Records
@@ -27,12 +28,25 @@ from sfumato.errors import BadValue, DataError, nearest
 from sfumato.facts import digest
 from sfumato.key import Key
 
-READERS = {**PICTURES, "shakespeare": shakespeare, "gefcom2012-wind": wind}
+READERS = {
+    **PICTURES,
+    "usps": usps.usps,
+    **dict.fromkeys(domains.OFFICE_NAMES, domains.office_caltech10),
+    **dict.fromkeys(domains.DOMAINNET_NAMES, domains.domainnet),
+    "celeba": celeba.celeba,
+    "shakespeare": shakespeare,
+    "gefcom2012-wind": wind,
+}
 NAMES = tuple(READERS)
 # Those with clients of their own, and how they are asked for unless told otherwise.
 NATURAL: dict[str, dict[str, Any]] = {
     "shakespeare": {"split": "natural", "task": "next-character"},
     "gefcom2012-wind": {"split": "natural", "task": "regression", "clients": 7},
+    "celeba": {"split": "natural", "task": "multi-label"},
+    **{
+        name: {"split": "natural", "clients": len(domains.chosen(name))}
+        for name in (*domains.OFFICE_NAMES, *domains.DOMAINNET_NAMES)
+    },
 }
 
 
@@ -89,11 +103,12 @@ def _identity(dataset: Dataset, clients: int, split: str, key: Key, records_per_
     """Who client number i is: the person whose name the data give, or else the records that the split gave it.
 
     A person stays one with more or fewer of its records. A made-up client is its records, so it is another one as soon as
-    anything changes that decides which it gets. Which of its records a client tests on makes it no other client.
+    anything changes that decides which it gets. Which of its records a client tests on makes it no other client, nor do scaling
+    and features.
     """
     if split == "natural":
-        return digest(split, dataset.name, dataset.people or dataset.fingerprint, clients, key.digest)
-    return digest(split, dataset.name, dataset.fingerprint, clients, records_per_client, key.digest)
+        return digest(split, dataset.name, dataset.people or dataset.stored, clients, key.digest)
+    return digest(split, dataset.name, dataset.stored, clients, records_per_client, key.digest)
 
 
 def load(name: str, folder: str | Path | None = None, allow_download: bool = True) -> Dataset:
@@ -137,6 +152,21 @@ def hold_out(dataset: Dataset, records: int, key: Key, part: str = "validation")
     public = PublicData(f"{dataset.name}/{part}", Records(dataset.scaling(aside.x), aside.y))
     counts = {**dataset.counts, "train": kept.count, part: records}
     return replace(dataset, pool=kept, validation=public, counts=counts)
+
+
+def as_public(dataset: Dataset, key: Key, share: float = 0.7) -> tuple[PublicData, PublicData]:
+    """All records of a data set as public ones: a share of them at random for whoever needs such, and the rest to test on.
+
+    >>> [part.records.count for part in as_public(load("digits"), Key.from_seed(0))]
+    [1257, 540]
+    """
+    x, y = (torch.cat(parts) for parts in zip(dataset.train, dataset.test.records, strict=True))
+    order = torch.from_numpy(key.child("public").permutations(1, len(y))[0])
+    asked, rest = order.tensor_split([int(share * len(y))])
+    return (
+        PublicData(f"{dataset.name}/public", Records(x[asked], y[asked])),
+        PublicData(f"{dataset.name}/test", Records(x[rest], y[rest])),
+    )
 
 
 def data_folder(folder: str | Path | None = None) -> Path:

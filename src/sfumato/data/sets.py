@@ -6,7 +6,7 @@ Pixels stay bytes until they are needed, and are scaled by constants that everyb
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from sfumato.data.fingerprint import of_tensors
 from sfumato.data.formats import read_cifar, read_idx, read_pictures, read_svhn
 from sfumato.data.population import PublicData, Records
 from sfumato.errors import DataError
+from sfumato.facts import digest
 from sfumato.key import Key
 
 
@@ -30,7 +31,7 @@ class Scaling:
 
     def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
         factor, shift = self._constants
-        return pixels.to(torch.float32).mul_(factor).sub_(shift)
+        return pixels.to(torch.float32, copy=True).mul_(factor).sub_(shift)
 
     @cached_property
     def _constants(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -45,7 +46,8 @@ class Dataset:
 
     `pool` holds the inputs as stored, and `scaling` makes records of them: `train` is all of them. `counts` is what the folder
     really had. Data that have clients of their own say in `own` where the rows of each begin, and where the last ends, and in
-    `people` who they are; rows of a client that are at most `overlap` apart share a part of their inputs.
+    `people` who they are; rows of a client that are at most `overlap` apart share a part of their inputs. `held` is the test split
+    as stored, and `margin` how many pixels there are round the box that a picture was scaled to before it was published.
     """
 
     name: str
@@ -59,6 +61,8 @@ class Dataset:
     overlap: int = 0
     validation: PublicData | None = field(default=None, repr=False)
     people: tuple[str, ...] = field(default=(), repr=False)
+    held: Records | None = field(default=None, repr=False)
+    margin: int = 0
 
     @cached_property
     def train(self) -> Records:
@@ -68,14 +72,29 @@ class Dataset:
     @cached_property
     def fingerprint(self) -> str:
         """The name of the pool and of how records are made of it; found once, however many populations share it out."""
-        return of_tensors(self.pool, self.scaling)
+        return digest(self.stored, self.scaling)
+
+    @cached_property
+    def stored(self) -> str:
+        """The name of the pool alone: scaled in another way, it holds the same people's records."""
+        return of_tensors(self.pool)
+
+    @property
+    def unscaled(self) -> Dataset:
+        """Pictures from 0 to 1, as all sets have them alike; what are no pictures stays as it is."""
+        if self.held is None or not isinstance(self.scaling, Scaling):
+            return self
+        scaling = Scaling(self.scaling.largest, (0.0,), (1.0,))
+        test = PublicData(self.test.name, Records(scaling(self.held.x), self.held.y))
+        return replace(self, scaling=scaling, test=test)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
         return tuple(self.scaling(self.pool.x[:1]).shape[1:])
 
 
-def _dataset(name: str, train: Records, test: Records, classes: int, scaling: Scaling) -> Dataset:
+def dataset_of(name: str, train: Records, test: Records, classes: int, scaling: Scaling, margin: int = 0) -> Dataset:
+    """Pictures with one label each, checked."""
     for part in (train, test):
         if part.x.shape[0] != part.y.shape[0]:
             raise DataError(f"{name}: {part.x.shape[0]} images and {part.y.shape[0]} labels. Fetch the files again.")
@@ -85,7 +104,8 @@ def _dataset(name: str, train: Records, test: Records, classes: int, scaling: Sc
                 "Fetch the files again."
             )
     public = PublicData(f"{name}/test", Records(scaling(test.x), test.y))
-    return Dataset(name, train, public, classes, "classification", {"train": train.count, "test": test.count}, scaling)
+    counts = {"train": train.count, "test": test.count}
+    return Dataset(name, train, public, classes, "classification", counts, scaling, held=test, margin=margin)
 
 
 def _digits(name: str, root: Path) -> Dataset:
@@ -96,7 +116,7 @@ def _digits(name: str, root: Path) -> Dataset:
     order = Key.from_seed(0).child("digits").permutations(1, len(found.target))[0]
     x = torch.from_numpy(found.images.astype(np.uint8)[order]).unsqueeze(1)
     y = torch.from_numpy(found.target.astype(np.int64)[order])
-    return _dataset(name, Records(x[:1400], y[:1400]), Records(x[1400:], y[1400:]), 10, _SCALINGS[name])
+    return dataset_of(name, Records(x[:1400], y[:1400]), Records(x[1400:], y[1400:]), 10, _SCALINGS[name])
 
 
 def _find(folders: Iterable[Path], *names: str) -> list[Path]:
@@ -127,7 +147,7 @@ def _mnist(name: str, root: Path) -> Dataset:
     if ("fashion" in named.lower()) == fashion:  # both sets use the same file names
         folders.append(root)
     train, test = (_idx_set(folders, prefix, turned=False) for prefix in ("train", "t10k"))
-    return _dataset(name, train, test, 10, _SCALINGS[name])
+    return dataset_of(name, train, test, 10, _SCALINGS[name], margin=0 if fashion else 4)
 
 
 def _emnist(name: str, root: Path) -> Dataset:
@@ -137,27 +157,27 @@ def _emnist(name: str, root: Path) -> Dataset:
     train, test = (_idx_set(folders, f"{name}-{part}", turned=True) for part in ("train", "test"))
     first = 1 if split == "letters" else 0
     train, test = (Records(part.x, part.y - first) for part in (train, test))
-    return _dataset(name, train, test, EMNIST_CLASSES[split], _SCALINGS["emnist"])
+    return dataset_of(name, train, test, EMNIST_CLASSES[split], _SCALINGS["emnist"], margin=2)
 
 
 def _cifar10(name: str, root: Path) -> Dataset:
     test, first = _find((root / "cifar-10-batches-bin", root), "test_batch.bin", "data_batch_1.bin")
     pool = _joined(map(read_cifar, sorted(first.parent.glob("data_batch_*.bin"))))
-    return _dataset(name, pool, _joined([read_cifar(test)]), 10, _SCALINGS[name])
+    return dataset_of(name, pool, _joined([read_cifar(test)]), 10, _SCALINGS[name])
 
 
 def _cifar100(name: str, root: Path) -> Dataset:
     """The 100 fine classes; the 20 coarse ones, which come first in each record, are not read."""
     files = _find((root / "cifar-100-binary", root), "train.bin", "test.bin")
     train, test = (_joined([read_cifar(file, 2)]) for file in files)
-    return _dataset(name, train, test, 100, _SCALINGS[name])
+    return dataset_of(name, train, test, 100, _SCALINGS[name])
 
 
 def _svhn(name: str, root: Path) -> Dataset:
     """Street View House Numbers, cropped; `svhn-extra` adds the 531,131 easier images to the pool (1.9 GB of bytes)."""
     parts = ("test", "train", "extra") if name == "svhn-extra" else ("test", "train")
     test, *train = _find((root / "svhn", root / "SVHN", root), *(f"{part}_32x32.mat" for part in parts))
-    return _dataset(name, _joined(map(read_svhn, train)), _joined([read_svhn(test)]), 10, _SCALINGS["svhn"])
+    return dataset_of(name, _joined(map(read_svhn, train)), _joined([read_svhn(test)]), 10, _SCALINGS["svhn"])
 
 
 def _medical_mnist(name: str, root: Path) -> Dataset:
@@ -171,7 +191,7 @@ def _medical_mnist(name: str, root: Path) -> Dataset:
     whole = _joined((pictures, np.full(len(pictures), label)) for label, pictures in enumerate(found))
     order = torch.from_numpy(Key.from_seed(0).child(name).permutations(1, whole.count)[0])
     test, train = (Records(whole.x[rows], whole.y[rows]) for rows in order.tensor_split([whole.count // 6]))
-    return _dataset(name, train, test, len(MEDICAL), _SCALINGS[name])
+    return dataset_of(name, train, test, len(MEDICAL), _SCALINGS[name])
 
 
 def _joined(parts: Iterable[tuple[np.ndarray, np.ndarray]]) -> Records:
@@ -190,6 +210,7 @@ _SCALINGS = {
     "svhn": Scaling(255.0, (0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970)),
     "medical-mnist": Scaling(255.0, (0.3551,), (0.2754,)),
 }
+IMAGENET = Scaling(255.0, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # of photographs
 MEDICAL = ("AbdomenCT", "BreastMRI", "CXR", "ChestCT", "Hand", "HeadCT")
 EMNIST_CLASSES = {"letters": 26, "balanced": 47, "byclass": 62, "bymerge": 47, "digits": 10, "mnist": 10}
 READERS: dict[str, Callable[[str, Path], Dataset]] = {

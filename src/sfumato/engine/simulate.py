@@ -102,7 +102,9 @@ def _job(
     with torch.no_grad():
         check_loss(objective, copy.deepcopy(module).eval()(example.x), example.y)
     round.local.check(module, objective.loss, made_up(example, 4, 0))
-    derivation = round.derive(population=population.size, dimension=round.local.message_length(layout))
+    length = round.local.message_length(layout)
+    round.optimizer.check(module, objective, length)
+    derivation = round.derive(population=population.size, dimension=length)
     job = Job(Slots(round, derivation.primary, layout), module.train(), objective, example)
     job.slots.check(message_context(job, layout.row(module), Keys.of(Key.from_seed(0)), 0, (0, 1)))
     return job, derivation

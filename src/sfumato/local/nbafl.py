@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-import torch
 from torch import nn
 
 from sfumato.account import calibrate_noise
@@ -17,6 +16,7 @@ from sfumato.gradients import LossPerRecord
 from sfumato.local.task import Task
 from sfumato.pieces.clip import clipped
 from sfumato.pieces.context import Context
+from sfumato.pieces.noise import for_each_row
 from sfumato.pieces.protocol import ClientPiece, LocalPiece, ServerPiece
 from sfumato.shapes import Rows, Value
 
@@ -116,8 +116,8 @@ class NbaflNoise(ClientPiece, ServerPiece):
     def __call__(self, value: Value, context: Context) -> Value:
         if context.claim.aggregated:
             return value + context.key.normal(*value.shape, stddev=self.stddev).to(value)
-        own = [key.child("message").normal(value.shape[1], stddev=self.stddev) for key in context.keys]
-        return value + torch.cat([torch.empty(0), *own]).reshape(value.shape).to(value)
+        keys, length = [key.child("message") for key in context.keys], value.shape[1]
+        return value + for_each_row(value, lambda key: key.normal(length, stddev=self.stddev), keys).to(value)
 
     def carry(self, claim: Claim) -> Claim:
         raise UnsoundRound(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from sfumato.account.event import Event, GaussianEvent, LaplaceBallEvent, LaplaceEvent
-from sfumato.claim import Claim, Noisy, Reach, text
+from sfumato.claim import Claim, LawOfNoise, Reach, text
 from sfumato.errors import BadValue
 from sfumato.key import Key
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @runtime_checkable
-class Law(Noisy, Protocol):
+class Law(LawOfNoise, Protocol):
     """Noise on every coordinate, as a multiple of the norm that bounds a row."""
 
     @property

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 
-from sfumato.claim import Claim, Noisy, text
+from sfumato.claim import Claim, LawOfNoise, text
 from sfumato.errors import BadValue, UnsoundRound
 from sfumato.key import Key
 from sfumato.pieces.context import Context
@@ -26,10 +26,14 @@ def _drawn(law: Law, stddev: float, size: int, claim: Claim, key: Key) -> Row:
     return law.sample((size,), stddev / step, key).mul_(step)
 
 
+def for_each_row(rows: Rows, draw: Callable[[Key], Row], keys: Sequence[Key]) -> Rows:
+    """A row of float64 noise for each row, drawn by its own key."""
+    return torch.cat([torch.empty(0), *map(draw, keys)]).reshape(rows.shape).to(rows.device)
+
+
 def _with_own_noise(rows: Rows, law: Law, stddev: float, claim: Claim, keys: Sequence[Key]) -> Rows:
     """Each row with noise from its own key, in float64."""
-    own = [_drawn(law, stddev, rows.shape[1], claim, key) for key in keys]
-    return rows.double() + torch.cat([torch.empty(0), *own]).reshape(rows.shape).to(rows.device)
+    return rows.double() + for_each_row(rows, lambda key: _drawn(law, stddev, rows.shape[1], claim, key), keys)
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,7 @@ class NoiseShare(ClientPiece):
         noisy = _with_own_noise(rows, self.law, self._deviation(context.claim), context.claim, keys)
         return noisy if isinstance(self.law, DiscreteGaussian) else noisy.to(rows.dtype)  # whole steps stay whole
 
-    def _law(self, claim: Claim) -> Noisy:
+    def _law(self, claim: Claim) -> LawOfNoise:
         """The law of the sum: shares of a Gaussian make up a Gaussian, those of a discrete one nearly a discrete one."""
         if not isinstance(self.law, DiscreteGaussian):
             return self.law

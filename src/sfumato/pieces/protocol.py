@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sfumato.gradients import LossPerRecord
     from sfumato.key import Key
     from sfumato.local.task import Task
+    from sfumato.objective import Objective
     from sfumato.pieces.context import Context, Facts, MessageContext, StepContext
     from sfumato.update import Layout
 
@@ -244,6 +245,10 @@ class Optimizer(Piece, Protocol):
     def start(self, params: Tensor) -> State:
         """The first state (default: none)."""
         return {}
+
+    def check(self, module: nn.Module, objective: Objective, length: int) -> None:
+        """Refuse a module, an objective or releases of this length before anything is spent (default: take any)."""
+        return
 
     def report(self, params: Tensor, state: State) -> Tensor:
         """The parameters to show and to keep (default: those from which training goes on)."""

@@ -35,6 +35,11 @@ class Recipe:
         return found
 
     @property
+    def takes_public(self) -> bool:
+        """Whether it has a use for public records."""
+        return "public" in inspect.signature(self.function).parameters
+
+    @property
     def options(self) -> dict[str, inspect.Parameter]:
         """Its keyword arguments, with their types resolved."""
         hints = get_type_hints(self.function, localns={"Round": Any, "PublicData": Any})
@@ -68,6 +73,8 @@ _RECIPES = (
            "Private training of each record at the client, under any law of noise"),
     Recipe("nbafl", "nbafl", "Wei et al. 2020",
            "Models in a ball, noised at the client by a formula that is not proven: the baseline of UDP-FL"),
+    Recipe("dp-fedsgd", "udp_fl", "Zhu et al. 2020",
+           "One private step on each client's records a round: what votes are compared with", extends="udp-fl"),
     Recipe("pate-fl", "voting", "Zhu et al. 2020",
            "Clients' own models vote on public records; the server trains a student on the noisy counts", rounds=1),
     Recipe("knn-fl", "voting", "Zhu et al. 2020",
@@ -94,6 +101,6 @@ def build(name: str, population: int, options: dict[str, Any], public: PublicDat
             raise BadValue(f"the recipe {name!r} has no option {option!r}. {nearest(option, known)}")
     if public is None:
         return recipe.function(population, **options)
-    if "public" not in inspect.signature(recipe.function).parameters:
+    if not recipe.takes_public:
         raise BadValue(f"the recipe {name!r} has no use for {public.name!r}. Leave --public-records out.")
     return recipe.function(population, public, **options)

@@ -64,6 +64,11 @@ def udp_fl(
     )
 
 
+def dp_fedsgd(population: int, *, steps: int = 1, clip: float = 0.08, **common: Any) -> Round:
+    """One noisy step of each client in a round (Abadi et al. 2016), averaged: the record-level baseline of AE-DPFL."""
+    return udp_fl(population, steps=steps, clip=clip, **common)
+
+
 def _aggregate(name: str, public: PublicData | None) -> Any:
     known = [*_AGGREGATES, *_ON_PUBLIC]
     if name not in known:

@@ -6,24 +6,19 @@ from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import Any
 
-import torch
-
 from sfumato import recipes
-from sfumato.account import accountant
-from sfumato.account.event import Event, Repeated, why_not_private
 from sfumato.calibration import calibrate, noise_and_clip
-from sfumato.data.load import build_population, hold_out, load
 from sfumato.data.population import PublicData, Records
 from sfumato.data.sets import Dataset
 from sfumato.engine.plan import Plan
 from sfumato.engine.simulate import simulate
 from sfumato.key import Key
-from sfumato.models import build
-from sfumato.objective import classification, evaluate, next_character
+from sfumato.objective import evaluate
 from sfumato.pieces.mask import PublicTopK, SharedMask
 from sfumato.reproduce.clips import clip_statistics
 from sfumato.reproduce.landscape import landscape
 from sfumato.reproduce.table import Settings, Work
+from sfumato.reproduce.training import Curve, Start, dataset_of, evaluated, proven, threads_of
 from sfumato.round import Round
 
 _TRAIN_RECORDS = 5_000  # on which training accuracy is measured
@@ -32,34 +27,24 @@ _LANDSCAPE_RECORDS = 500
 
 def train(settings: Settings, seed: int) -> dict[str, Any]:
     """Train for all rounds. The curve holds loss and accuracy on validation records, or on test records without any."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(settings.get("threads", threads))  # one is as fast for small models, and waits for nobody
-    try:
+    with threads_of(settings):
         return _train(settings, seed)
-    finally:
-        torch.set_num_threads(threads)
 
 
 TRAIN = Work("sfumato.reproduce.client_level.train", train)
 
 
 def _train(settings: Settings, seed: int) -> dict[str, Any]:
-    dataset, root = dataset_of(settings["data"], settings.get("held_out", 0)), Key.from_seed(seed)
-    split, records = settings["split"], settings["records"]
-    population = build_population(dataset, settings["clients"], split, root.child("split"), records)
-    text = dataset.task == "next-character"
-    objective = next_character(dataset.classes) if text else classification(dataset.classes)
-    module = build(settings["model"], dataset.input_shape, dataset.classes, root.child("model"))
-    round, rounds, every = round_of(settings, dataset), settings["rounds"], settings.get("evaluate_every", 1)
+    dataset = dataset_of(settings["data"], settings.get("held_out", 0))
+    start = Start.of(settings, seed, dataset, settings["records"])
+    round, rounds, objective = round_of(settings, dataset), settings["rounds"], start.objective
     public = dataset.test if settings.get("curve_on") == "test" else dataset.validation or dataset.test
     plan, watched = Plan(*settings["plan"]) if settings.get("plan") else None, bool(settings.get("norms"))
-    curve: list[list[float]] = []
+    curve: Curve = []
     norms: list[Any] = []
-    run = simulate(round, population, module, objective, rounds=rounds, seed=seed, plan=plan, diagnostics=watched)
-    for progress in run:
-        if progress.round % every == 0 or progress.round == rounds:
-            found = evaluate(progress.module, public.records, objective)
-            curve.append([progress.round, found["loss"], found["accuracy"]])
+    facts: dict[str, Any] = {"rounds": rounds, "seed": seed, "plan": plan, "diagnostics": watched}
+    run = simulate(round, start.population, start.module, objective, **facts)
+    for progress in evaluated(run, settings, public.records, curve, "accuracy"):
         if progress.diagnostics is not None:
             norms.append(progress.diagnostics["norms"])
     noise, clip = noise_and_clip(round)
@@ -78,13 +63,6 @@ def _train(settings: Settings, seed: int) -> dict[str, Any]:
         near = _some(dataset, _LANDSCAPE_RECORDS)
         result["landscape"] = asdict(landscape(progress.module, near, objective, Key.from_seed(0), points))
     return result
-
-
-@lru_cache(maxsize=2)
-def dataset_of(name: str, held_out: int) -> Dataset:
-    """The data set, with a public validation part if one is held out; every seed holds out the same one."""
-    found = load(name)
-    return hold_out(found, held_out, Key.from_seed(0)) if held_out else found
 
 
 def round_of(settings: Settings, dataset: Dataset) -> Round:
@@ -106,14 +84,6 @@ def noise_for(sample: str, clients: int, rounds: int, epsilon: float, delta: flo
     noise, _ = noise_and_clip(found)
     assert noise is not None
     return noise
-
-
-@lru_cache(maxsize=64)
-def proven(world: Event, rounds: int, delta: float) -> float | None:
-    """The epsilon of all rounds; None where nothing is proven."""
-    if why_not_private(world) is not None:
-        return None
-    return accountant("auto").epsilon(Repeated(world, rounds), delta)
 
 
 def _some(dataset: Dataset, most: int) -> Records:

@@ -7,18 +7,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from torch import nn
 
 from sfumato import recipes
 from sfumato.budget.budgets import Budgets
 from sfumato.calibration import calibrate, with_noise
-from sfumato.data.load import NAMES, build_population, hold_out
+from sfumato.data.load import NAMES, as_public, build_population, hold_out
 from sfumato.data.load import load as load_data
 from sfumato.data.population import Population, PublicData, Records, require_public
 from sfumato.errors import BadValue, DataError, SfumatoError, nearest
 from sfumato.exact_round import secure
+from sfumato.features import Features, Fit, parse_features
 from sfumato.guarantee import check_delta
 from sfumato.imports import import_path, is_import_path
 from sfumato.key import Key
@@ -58,14 +59,15 @@ def prepare(request: Request, found: Mapping[str, Any] | None = None) -> Prepare
     request.require_named("simulate(round, population, module, objective, ...).")
     if not request.budgets or request.delta is not None:
         check_delta(request.chosen_delta)
-    population, test, outputs, counts, public = _data(request)
+    found_data = _with_features(request.data, _with_public(request.data, _data(request.data)))
+    population, test, outputs, counts = found_data.population, found_data.test, found_data.outputs, found_data.counts
     budgets = Budgets.of(request.budgets, population.size, population.ids) if request.budgets else None
     if budgets is not None and request.delta is None:
         request = replace(request, delta=budgets.delta)
     objective = _objective(request.data.task, outputs)
     shape = tuple(example(population, test).x.shape[1:])
     module = model_of(request.model, shape, outputs)
-    round = _round(request, found or {}, budgets, public, Layout.of(module), outputs)
+    round = _round(request, found or {}, budgets, found_data.public, Layout.of(module), outputs)
     return Prepared(request, population, test, module, objective, round, shape, outputs, counts, budgets)
 
 
@@ -99,6 +101,8 @@ def _round(
     options = _typed(request)
     if request.pieces is None and "classes" in recipes.find(name).options:
         options = {"classes": outputs, **options}
+    if request.data.public and request.pieces is None and not recipes.find(name).takes_public:
+        public = None  # it tests on the public domain, and that is all
     round = recipes.build(name, clients, options, public) if request.pieces is None else read_round(request.pieces)
     round = secure(round) if request.secure else round
     _check_records(request.data, round)
@@ -155,12 +159,18 @@ def _typed(request: Request) -> dict[str, Any]:
     return request.options
 
 
-_Data: TypeAlias = tuple[Population, PublicData | None, int, Mapping[str, int], PublicData | None]
+@dataclass(frozen=True)
+class _Data:
+    population: Population
+    test: PublicData | None
+    outputs: int
+    counts: Mapping[str, int]
+    public: PublicData | None = None  # records for recipes that use public ones
+    margin: int = 0  # round the box of the clients' pictures
 
 
-def _data(request: Request) -> _Data:
+def _data(data: DataRequest) -> _Data:
     """Clients, public test data, the outputs of a model, what the folder held, and what was set aside as public."""
-    data = request.data
     if not is_own_data(data.name):
         return _named_data(data)
     if is_import_path(data.name):
@@ -178,7 +188,43 @@ def _data(request: Request) -> _Data:
         raise BadValue(
             f"data {data.name!r} does not say how many outputs a model needs. Give --outputs, e.g. the classes."
         )
-    return population.declared(data.clients), test, data.outputs, {}, None
+    return _Data(population.declared(data.clients), test, data.outputs, {})
+
+
+def _with_public(data: DataRequest, found: _Data) -> _Data:
+    """With `data.public`, clients' pictures in the shape of that data set, which is what is public and what is tested on."""
+    if data.public is None:
+        return found
+    if data.public_records is not None or data.test is not None:
+        other = f"--test-data {data.test}" if data.public_records is None else f"--public-records {data.public_records}"
+        raise BadValue(
+            f"--public {data.public} and {other} exclude each other: both say what is public. Leave one out."
+        )
+    dataset = load_data(data.public, data.folder or None).unscaled
+    if dataset.task != data.task or dataset.classes != found.outputs:
+        raise BadValue(
+            f"--public {data.public} has {dataset.classes} outputs for {dataset.task}; {data.name} has {found.outputs} for "
+            f"{data.task}. Give public records of the same classes."
+        )
+    public, test = as_public(dataset, Key.from_seed(data.split_seed))
+    fit = Fit(tuple(public.records.x.shape[1:]), dataset.margin, found.margin)
+    counts = {**found.counts, "public": public.records.count, "test": test.records.count}
+    public = replace(public, pictures=public.records.x)
+    return replace(found, population=found.population.mapped(fit), public=public, test=test, counts=counts)
+
+
+def _with_features(data: DataRequest, found: _Data) -> _Data:
+    """With `data.features`, all records mapped: clients' when they are drawn, public ones now."""
+    if data.features is None:
+        return found
+    with _naming(f"the features {data.features!r}"):
+        features = parse_features(data.features)
+        test, public = (_mapped(part, features) for part in (found.test, found.public))
+    return replace(found, population=found.population.mapped(features), test=test, public=public)
+
+
+def _mapped(public: PublicData | None, features: Features) -> PublicData | None:
+    return None if public is None else replace(public, records=Records(features(public.records.x), public.records.y))
 
 
 def is_own_data(name: str) -> bool:
@@ -188,6 +234,8 @@ def is_own_data(name: str) -> bool:
 
 def _named_data(data: DataRequest) -> _Data:
     dataset = load_data(data.name, data.folder or None)
+    if data.public or data.features:
+        dataset = dataset.unscaled
     if dataset.task == "regression" and data.task != "regression":
         raise BadValue(f"task={data.task!r}: the targets of {data.name} are numbers. Give --task regression.")
     if data.task in ("classification", "next-character") and 0 < data.outputs < dataset.classes:
@@ -198,7 +246,7 @@ def _named_data(data: DataRequest) -> _Data:
         dataset = hold_out(dataset, data.public_records, Key.from_seed(data.split_seed), "public")
     population = build_population(dataset, data.clients, data.split, key, share, data.test_fraction)
     public = None if data.public_records is None else dataset.validation
-    return population, dataset.test, data.outputs or dataset.classes, dataset.counts, public
+    return _Data(population, dataset.test, data.outputs or dataset.classes, dataset.counts, public, dataset.margin)
 
 
 def _imported_data(data: DataRequest) -> tuple[Population, PublicData | None]:

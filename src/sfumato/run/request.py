@@ -32,8 +32,8 @@ class DataRequest:
 
     name: str = _asked(
         "digits",
-        "digits, mnist, fashion-mnist, emnist-letters, cifar10, cifar100, svhn, svhn-extra, medical-mnist, shakespeare, "
-        "gefcom2012-wind, a folder of client files, or module:function.",
+        "digits, mnist, fashion-mnist, emnist-letters, usps, cifar10, cifar100, svhn, svhn-extra, medical-mnist, "
+        "office-caltech10, domainnet, celeba, shakespeare, gefcom2012-wind, a folder of client files, or module:function.",
         flag="data",
     )
     folder: str = _asked("", "Where the data sets lie; else SFUMATO_DATA, else the cache.", flag="data_dir")
@@ -43,7 +43,7 @@ class DataRequest:
     )
     split: str = _asked(
         "iid",
-        "iid, shards:N, dirichlet:ALPHA, dirichlet-classes:ALPHA, or natural (Shakespeare's roles, wind farms).",
+        "iid, shards:N, dirichlet:ALPHA, dirichlet-classes:ALPHA, or natural (roles, farms, domains, persons).",
         shares_out=True,
     )
     split_seed: int = _asked(0, "Public seed of the split.", shares_out=True)
@@ -51,6 +51,15 @@ class DataRequest:
         None,
         "Records set aside as public before there are clients: no client's, and none of the test split.",
         shares_out=True,
+    )
+    public: str | None = _asked(
+        None,
+        "A data set whose records are public: 70 % for recipes that use such, 30 % to test on; pictures take its shape.",
+    )
+    features: str | None = _asked(
+        None,
+        "Maps of single records, fixed before training, divided by commas: pixels, hog:CELL, random-conv:WIDTH, resize:SIDE, "
+        "box:MARGIN, grey, unit-norm or module:attribute.",
     )
     test_fraction: float = _asked(0.0, "Part of each client's records kept to test its own model.", shares_out=True)
     task: str = _asked("classification", "classification, multi-label, next-character or regression.")

@@ -78,6 +78,8 @@ def summary(
         "recipe": request.recipe if request.pieces is None else None,
         "unnamed": request.unnamed,
         "data": prepared.population.name,
+        "public": request.data.public,
+        "features": request.data.features,
         "counts": dict(prepared.counts),
         "model": request.model.name or type(prepared.module).__name__,
         "input_shape": list(prepared.input_shape),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -19,6 +19,8 @@ _SURE = 2.0  # from so many standard deviations on a margin counts in full
 @runtime_checkable
 class Labels(Protocol):
     """How votes are read, and how sure a student's own outputs are in the same sense."""
+
+    task: ClassVar[str]  # Of the objective that a student of such labels has.
 
     @abstractmethod
     def read(self, votes: Tensor, stddev: Tensor) -> tuple[Tensor, Tensor]:
@@ -46,6 +48,7 @@ class Argmax(Labels):
     """
 
     weigh: bool = True
+    task: ClassVar[str] = "classification"
 
     def read(self, votes: Tensor, stddev: Tensor) -> tuple[Tensor, Tensor]:
         first, second = votes.topk(2, dim=1).values.unbind(1)
@@ -70,6 +73,7 @@ class Majority(Labels):
 
     population: float
     weigh: bool = True
+    task: ClassVar[str] = "multi-label"
 
     def __post_init__(self) -> None:
         if not (self.population > 0.0 and math.isfinite(self.population)):

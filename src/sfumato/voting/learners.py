@@ -67,9 +67,9 @@ class Ridge(Learner):
         """The only layer that has parameters, right behind the inputs."""
         parts = [part for part in module.modules() if not isinstance(part, nn.Sequential | nn.Flatten | nn.Identity)]
         inputs = math.prod(pool.shape[1:])
-        if len(parts) == 1 and isinstance(layer := parts[0], nn.Linear) and layer.in_features == inputs:
-            if layer.bias is not None and all(part.requires_grad for part in layer.parameters()):
-                return layer
+        layer = parts[0] if len(parts) == 1 else None
+        if isinstance(layer, nn.Linear) and layer.in_features == inputs and layer.bias is not None:
+            return layer
         raise BadValue(
             f"{text(self)} solves for one linear layer with a bias from {inputs} inputs, and {type(module).__name__} is no such "
             "module. Use the model logistic, or the student Fit."

@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from sfumato.errors import BadValue, DataError
+from sfumato.voting.bounds import Bounds
 from sfumato.voting.nearest import nearest
-from sfumato.voting.votes import Bounds, Voter
+from sfumato.voting.votes import Voter
 
 if TYPE_CHECKING:
     from sfumato.data.population import Records

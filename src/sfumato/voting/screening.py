@@ -47,10 +47,10 @@ class Screened(ServerPiece):
     2022, Theorem 3.2 and Corollary 3.3, where later mechanisms may depend on earlier outcomes). What comes out is a function of
     the two. Every query that is looked at pays, answered or not, and the cap is a constant (PRIVACY R10).
 
-    That f-DP statement is turned into a round's by the sampler. Where it mixes the two worlds with a client (add/remove, a cohort that
-    is seen), or compares all pairs of cohorts (a fixed size), a pair that dominates before sampling gives one that dominates
-    after: what maps the Gaussian pair to the two outputs (Blackwell) maps their mixtures too. Poisson sampling under replace
-    compares three worlds, for which only plain Gaussians have a proof: refused.
+    The sampler then turns that pair into a round's. Where it mixes the two worlds (add/remove, a cohort that is seen) or compares
+    cohorts pair by pair (a fixed size), a pair that dominates before sampling gives one that dominates after: what maps the
+    Gaussian pair to the two outputs (Blackwell) maps their mixtures too. Poisson sampling under replace compares three worlds,
+    for which only plain Gaussians have a proof: refused.
     """
 
     screen: float

@@ -13,7 +13,6 @@ from sfumato.errors import BadValue, UnsoundRound, nearest
 from sfumato.objective import Objective
 from sfumato.pieces.context import StepContext
 from sfumato.pieces.protocol import Optimizer, State
-from sfumato.shapes import Row
 from sfumato.voting.labels import Argmax, Labels, Majority
 from sfumato.voting.learners import Learner, Lesson
 from sfumato.voting.queries import Queries
@@ -44,14 +43,24 @@ class Student(Optimizer):
         if self.order == "balanced" and isinstance(self.labels, Majority):
             raise BadValue("Student(order='balanced'): attributes are no classes to take in turn. Use 'uncertain'.")
 
-    def start(self, params: Row) -> State:
+    def start(self, params: Tensor) -> State:
         begun = self.queries.start()
         return {**begun, "answered": torch.zeros_like(begun["asked"])}
 
-    def check(self, module: nn.Module, objective: Objective) -> None:
+    def check(self, module: nn.Module, objective: Objective, length: int) -> None:
+        if objective.task and objective.task != self.labels.task:
+            raise BadValue(
+                f"{text(self.labels)} reads votes for {self.labels.task}, and the task is {objective.name}. Use Argmax() for "
+                "classes, Majority(population) for attributes."
+            )
+        if length != self.queries.count * (objective.outputs or length // self.queries.count):
+            raise BadValue(
+                f"{self.queries.count} queries with {objective.outputs} answers each do not make {length} votes. Give Votes and "
+                "Student the same queries, and Votes the classes of the task."
+            )
         self.learner.check(module, objective, self.queries.pool)
 
-    def learn(self, params: Row, state: State, update: Row, context: StepContext) -> tuple[Row, State]:
+    def learn(self, params: Tensor, state: State, update: Tensor, context: StepContext) -> tuple[Tensor, State]:
         chosen = self.queries.chosen(state)  # what the clients were asked: the same function of the same state
         released = update.detach().cpu().reshape(len(chosen), -1)
         answered = (released != 0.0).any(dim=1).long()
@@ -82,7 +91,7 @@ class Student(Optimizer):
         module.eval()
         place = next(module.parameters()).device
         with torch.no_grad():
-            outputs = torch.cat([module(part.to(place)).cpu() for part in self.queries.pool.split(_AT_ONCE)])
+            outputs = torch.cat([module(part.to(place)).cpu() for part in torch.split(self.queries.pool, _AT_ONCE)])
         if self.order == "uncertain":
             return -self.labels.sureness(outputs)
         return -ranks(asked * outputs.shape[1] + outputs.argmax(dim=1)).float()

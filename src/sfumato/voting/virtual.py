@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +15,8 @@ from sfumato.errors import BadValue
 from sfumato.objective import Objective
 from sfumato.pieces.context import StepContext
 from sfumato.voting.learners import Fit, Learner, Lesson
+
+Apart: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -54,21 +58,25 @@ class VirtualAdversarial(Learner):
             x = lesson.pool[batch]
             way = torch.randn(x.shape, generator=draws, dtype=x.dtype)
             place = next(student.parameters()).device
-            x, way = x.to(place), way.to(place)
-            with torch.no_grad():
-                predicted = student(x)
-            for _ in range(self.iterations):
-                near = _of_length(way, self.probe).requires_grad_()
-                (way,) = torch.autograd.grad(apart(predicted, student(x + near)), near)
-            return self.weight * apart(predicted, student(x + _of_length(way, self.radius)))
+            return self.weight * self.divergence(student, x.to(place), way.to(place), apart)
 
         self.fit.descend(module, lesson, context, extra)
+
+    def divergence(self, student: nn.Module, x: Tensor, way: Tensor, apart: Apart) -> Tensor:
+        """How far predictions change at `radius` in about the worst direction, found from `way`."""
+        with torch.no_grad():
+            predicted = student(x)
+        for _ in range(self.iterations):
+            near = _of_length(way, self.probe).requires_grad_()
+            (way,) = torch.autograd.grad(apart(predicted, student(x + near)), near)
+        return apart(predicted, student(x + _of_length(way, self.radius)))
 
 
 def _of_length(way: Tensor, length: float) -> Tensor:
     """Each record's direction at this length; zero stays zero."""
     norms = way.flatten(1).norm(dim=1).clamp(min=1e-30)
-    return (way * (length / norms).reshape(-1, *(1,) * (way.dim() - 1))).detach()
+    scaled: Tensor = way * (length / norms).reshape(-1, *(1,) * (way.dim() - 1))
+    return scaled.detach()
 
 
 def classes_apart(before: Tensor, after: Tensor) -> Tensor:

@@ -8,9 +8,10 @@ from typing import Any
 from sfumato import recipes
 from sfumato.account.papers.dp_fed_ls import dp_fed_ls_table_poisson, dp_fed_ls_table_uniform
 from sfumato.report.words import bound
-from sfumato.reproduce.client_level import noise_for, proven
+from sfumato.reproduce.client_level import noise_for
 from sfumato.reproduce.dp_fed_ls.common import PAPER, POISSON, UNIFORM, sample_of
 from sfumato.reproduce.table import Cell, Group, Row, Settings, Table, Work, nothing
+from sfumato.reproduce.training import proven
 
 # noise multiplier: epsilon with uniform sampling, with Poisson sampling
 PRINTED = {1.5: (5.23, 2.56), 1.3: (6.34, 3.19), 1.1: (7.84, 4.24), 1.0: (8.66, 5.07)}

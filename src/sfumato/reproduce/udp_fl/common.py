@@ -8,26 +8,20 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-import torch
-
 from sfumato import recipes
 from sfumato.account import accountant, calibrate_noise
 from sfumato.account.event import Event, Repeated
 from sfumato.calibration import calibrate, noise_and_clip, with_noise
-from sfumato.data.load import build_population
 from sfumato.data.population import PublicData
 from sfumato.engine.plan import Plan
 from sfumato.engine.simulate import simulate
-from sfumato.key import Key
 from sfumato.local.dp_sgd import DpSgd, PlainSteps
 from sfumato.local.nbafl import NbaflNoise, WithinBall
 from sfumato.local.sgd import Sgd
-from sfumato.models import build
-from sfumato.objective import classification, evaluate, regression
 from sfumato.report.words import bound
-from sfumato.reproduce.client_level import dataset_of, proven
 from sfumato.reproduce.show import having, spread
 from sfumato.reproduce.table import Cell, Group, Row, Settings, Work, at, scaled, seeded
+from sfumato.reproduce.training import Curve, Start, dataset_of, evaluated, proven, threads_of
 from sfumato.round import Round
 from sfumato.unproven import known_of
 from sfumato.update import Layout
@@ -89,34 +83,23 @@ NOTES = (
 
 def train(settings: Settings, seed: int) -> dict[str, Any]:
     """Train for all rounds: accuracy (or mean squared error) by round, what the noise costs, and how long it took."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(settings.get("threads", threads))  # one is as fast for small models, and waits for nobody
-    try:
+    with threads_of(settings):
         return _train(settings, seed)
-    finally:
-        torch.set_num_threads(threads)
 
 
 TRAIN = Work("sfumato.reproduce.udp_fl.train", train)
 
 
 def _train(settings: Settings, seed: int) -> dict[str, Any]:
-    dataset, root = dataset_of(settings["data"], settings.get("public", 0)), Key.from_seed(seed)
-    clients, records = settings["clients"], settings["records"] if dataset.own is None else None
-    population = build_population(dataset, clients, settings["split"], root.child("split"), records)
-    numbers = dataset.task == "regression"
-    objective, measure = (regression(), "mse") if numbers else (classification(dataset.classes), "accuracy")
-    module = build(settings["model"], dataset.input_shape, dataset.classes, root.child("model"))
-    dimension = Layout.of(module).dimension
+    dataset, clients = dataset_of(settings["data"], settings.get("public", 0)), settings["clients"]
+    start = Start.of(settings, seed, dataset, settings["records"] if dataset.own is None else None)
+    measure = "mse" if dataset.task == "regression" else "accuracy"
+    dimension, rounds = Layout.of(start.module).dimension, settings["rounds"]
     round = round_of(settings, dataset.validation, dimension)
-    rounds, every, curve, trained = settings["rounds"], settings["evaluate_every"], [], 0.0
     plan = Plan("loop", 1, 1)  # private local training is one client at a time anyway
-    run = simulate(round, population, module, objective, rounds=rounds, seed=seed, plan=plan)
-    for progress in run:
-        trained += progress.seconds
-        if progress.round % every == 0 or progress.round == rounds:
-            found = evaluate(progress.module, dataset.test.records, objective)
-            curve.append([progress.round, found["loss"], found[measure]])
+    run = simulate(round, start.population, start.module, start.objective, rounds=rounds, seed=seed, plan=plan)
+    curve: Curve = []
+    trained = sum(progress.seconds for progress in evaluated(run, settings, dataset.test.records, curve, measure))
     return {
         measure: curve[-1][2],
         "curve": curve,

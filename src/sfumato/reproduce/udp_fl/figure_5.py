@@ -13,9 +13,9 @@ import torch
 from sfumato.data.wind import HOURS
 from sfumato.objective import evaluate, regression
 from sfumato.report.curves import Curve, Plot
-from sfumato.reproduce.client_level import dataset_of
 from sfumato.reproduce.show import by_round, having, minutes, values
 from sfumato.reproduce.table import QUICK, Cell, Done, Group, Row, Settings, Table, Work, at, groups
+from sfumato.reproduce.training import dataset_of
 from sfumato.reproduce.udp_fl import common
 
 WIND: dict[str, Any] = common.BASE | {

@@ -1,0 +1,125 @@
+"""Steps one after another, by words: `parse_features("resize:16,random-conv:64")`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from sfumato.errors import BadValue, DataError, nearest
+from sfumato.features.pictures import Box, Grey, Hog, Pixels, RandomConv, Resize, UnitNorm, whole
+from sfumato.imports import import_path, is_import_path
+
+_CHUNK = 32  # records in work at once, so that they stay in the cache; no result depends on it
+
+# A map of records, [n, ...] to [n, ...]: each record by itself, fixed before any client's data is seen.
+Step: TypeAlias = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Own:
+    """A user's callable or frozen module, such as a pretrained network, called with one record at a time.
+
+    Alone in a tensor of its own, a record has the same shape and the same place in memory as every other, so what it becomes
+    depends on no other record. What draws random numbers, or keeps something of what it has seen, is refused as far as
+    calling it again for the first record can tell.
+    """
+
+    path: str
+    function: Step = field(repr=False)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            rows = [self._one(one) for one in torch.split(x, 1)]
+            if not torch.equal(self._one(x[:1]).nan_to_num(), rows[0].nan_to_num()):
+                raise BadValue(f"features {self.path}: called twice with one record, it gives two answers. Fix it.")
+        return torch.cat(rows)
+
+    def _one(self, record: Tensor) -> Tensor:
+        found = self.function(record.clone(memory_format=torch.contiguous_format))
+        if not isinstance(found, Tensor) or found.ndim < 2 or found.shape[0] != 1:
+            shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            raise BadValue(f"features {self.path}: one record [1, ...] gives {shape}. Give a tensor [1, numbers].")
+        return found.float()
+
+
+def _own(path: str) -> Own:
+    """What a path names: a module, a map, or a function without arguments that gives one of these."""
+    found = import_path(path)
+    if not isinstance(found, nn.Module) and callable(found) and not _takes_something(found):
+        found = found()
+    if isinstance(found, nn.Module):
+        found = found.eval().requires_grad_(False)
+    if not callable(found):
+        raise BadValue(f"features {path}: a {type(found).__name__} maps nothing. Give a module or a function.")
+    return Own(path, found)
+
+
+def _takes_something(function: Callable[..., Any]) -> bool:
+    return any(p.default is p.empty for p in inspect.signature(function).parameters.values())
+
+
+# The words of --features: each makes a step of the number behind its colon, which is empty where there is none.
+STEPS: dict[str, Callable[[str], Step]] = {
+    "pixels": lambda number: _without("pixels", number, Pixels()),
+    "hog": lambda number: Hog(whole("hog", number, 4)),
+    "random-conv": lambda number: RandomConv(whole("random-conv", number, 64)),
+    "resize": lambda number: Resize(*2 * (whole("resize", number, None),)),
+    "box": lambda number: Box(whole("box", number, 4)),
+    "grey": lambda number: _without("grey", number, Grey()),
+    "unit-norm": lambda number: _without("unit-norm", number, UnitNorm()),
+}
+
+
+def _without(word: str, number: str, step: Step) -> Step:
+    if number:
+        raise BadValue(f"features '{word}:{number}': {word} takes no number. Write {word}.")
+    return step
+
+
+@dataclass(frozen=True)
+class Features:
+    """Steps one after another: a map of single records, the same for everybody and fixed before training.
+
+    The map of a record depends on no other record, to the last bit: not on the batch that it is in, nor on its place there. So a
+    changed record changes no other record's features, on which rests what is stated of votes of neighbours. It holds because
+    each step says so of itself (`pictures.py`, `Own`); here batches are only cut and joined. No client's data decide it.
+    """
+
+    steps: tuple[Step, ...]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if not x.is_floating_point():
+            raise DataError(
+                f"features map pictures and other numbers; these records are {x.dtype}. Leave --features out."
+            )
+        if not len(x):
+            return self(x.new_zeros(1, *x.shape[1:]))[:0]
+        return torch.cat([self._mapped(part) for part in torch.split(x, _CHUNK)])
+
+    def _mapped(self, x: Tensor) -> Tensor:
+        for step in self.steps:
+            x = step(x)
+        return x
+
+
+def parse_features(words: str) -> Features:
+    """The map that words name, divided by commas: `hog:8`, `resize:16,random-conv:64`, `module:attribute`.
+
+    >>> parse_features("resize:16,random-conv:64")(torch.zeros(2, 1, 28, 28)).shape
+    torch.Size([2, 576])
+    """
+    return Features(tuple(_step(word.strip()) for word in words.split(",")))
+
+
+def _step(word: str) -> Step:
+    name, _, number = word.partition(":")
+    if name in STEPS:
+        return STEPS[name](number)
+    if is_import_path(word):
+        return _own(word)
+    raise BadValue(f"unknown features {word!r}. {nearest(name, STEPS)} Your own are module:attribute.")

@@ -1,0 +1,76 @@
+"""Voting from the command line: two recipes, what they print and write, and a run that is killed between its questions."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+from sfumato.commands.app import app
+from tests.engine.crash import Kill, reservations, train
+
+FEW = ["--public-records", "300", "--clients", "8", "--queries", "40", "--stddev", "3", "--rounds", "2", "--quiet"]
+SERVE = "sfumato.engine.simulation:Simulation._serve"
+
+
+def run(words: list[str], folder: Path) -> dict:
+    found = CliRunner().invoke(app, ["train", *words, "--out", str(folder)])
+    assert found.exit_code == 0, found.output
+    summary: dict = json.loads((folder / "run.json").read_text())
+    return summary
+
+
+@pytest.mark.parametrize("recipe", ["knn-fl", "pate-fl"])
+def test_a_run_tells_what_was_asked(recipe: str, tmp_path: Path) -> None:
+    summary = run([recipe, *FEW, "--order", "uncertain"], tmp_path / "run")
+    votes = summary["votes"]
+    assert votes["asked"] == votes["answered"] == sum(votes["classes"]) == 80
+    assert len(votes["shown"]) == 24 and votes["shown"][0]["png"] and 0 < votes["agreement"] <= 1
+    record = summary["guarantees"]["record"]["world"]["epsilon"]
+    assert record < summary["epsilon"] if recipe == "knn-fl" else record > summary["epsilon"]
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "80 queries were asked, and 80 answered" in page and page.count("data:image/png;base64,") == 24
+    assert any("digits/public are public" in said for said in summary["assumptions"])
+
+
+@pytest.mark.parametrize(("when", "reserved"), [("before", 2), ("after", 2)])
+def test_a_killed_run_asks_the_same_teachers(when: str, reserved: int, tmp_path: Path) -> None:
+    """Killed around the server's half of the second round: the same answers as the whole run, and no round counted less."""
+    words = ["pate-fl", *FEW, "--epochs", "2", "--out", "run"]
+    whole, torn = tmp_path / "whole", tmp_path / "torn"
+    whole.mkdir()
+    assert train(words, whole, Kill("before", "sfumato.ledger.ledger:Ledger.reserve")) == -9
+    shutil.copytree(whole, torn)
+    assert train(["--resume", "run", "--quiet"], whole) == 0
+    assert train(["--resume", "run", "--quiet"], torn, Kill(when, SERVE, 2)) == -9
+    assert reservations(torn / "run") == reserved
+    assert train(["--resume", "run", "--quiet"], torn) == 0
+    files = [load_file(place / "run" / "checkpoint.safetensors") for place in (whole, torn)]
+    assert any("votes" in name for name in files[0])
+    assert all(torch.equal(value, files[1][name]) for name, value in files[0].items())
+    assert reservations(torn / "run") == reservations(whole / "run") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["knn-fl"], "--public NAME or --public-records"),
+        (["knn-fl", *FEW, "--student", "oracle"], "student='oracle'"),
+        (["pate-fl", *FEW, "--adapt", "magic"], "adapt='magic'"),
+        (["knn-fl", *FEW, "--model", "mlp"], "one linear layer"),
+        (["knn-fl", *FEW, "--queries", "301"], "Ask fewer"),
+        (["knn-fl", *FEW, "--stddev-of", "pixels"], "stddev_of='pixels'"),
+        (["knn-fl", *FEW, "--shares", "--relation", "add_remove"], "add/remove"),
+        (["knn-fl", *FEW, "--attributes", "2"], "votes are on 10 attributes"),
+    ],
+    ids=lambda value: " ".join(value[-2:]) if isinstance(value, list) else "",
+)
+def test_what_does_not_fit_is_refused_before_anything_is_spent(words: list[str], said: str, tmp_path: Path) -> None:
+    found = CliRunner().invoke(app, ["train", *words, "--out", str(tmp_path / "run")])
+    assert found.exit_code != 0
+    assert said in f"{found.output} {found.exception}" and not (tmp_path / "run").exists()
