@@ -109,6 +109,7 @@ if TYPE_CHECKING:
     from sfumato.simulation import simulate as simulate
     from sfumato.voting.adaptation import Adversarial as Adversarial
     from sfumato.voting.adaptation import Coral as Coral
+    from sfumato.voting.adaptation import Standardised as Standardised
     from sfumato.voting.labels import Argmax as Argmax
     from sfumato.voting.labels import Majority as Majority
     from sfumato.voting.learners import Fit as Fit

@@ -40,17 +40,18 @@ def pate_fl(
     teacher: str = "logistic",
     adapt: str = "none",
     attributes: int = 0,
-    lr: float = 0.1,
-    epochs: int = 20,
-    batch_size: int = 20,
-    momentum: float = 0.0,
-    weight_decay: float = 0.0,
+    lr: float = 0.01,
+    epochs: int = 10,
+    batch_size: int = 60,
+    momentum: float = 0.9,
+    weight_decay: float = 0.1,
     student: str = "ridge",
     order: str = "in-order",
 ) -> Round:
     """Each client trains a teacher of its own, and teachers vote (AE-DPFL, Zhu et al. 2020)."""
     training = sfumato.Sgd(lr, epochs, batch_size=batch_size, momentum=momentum, weight_decay=weight_decay)
-    voter = sfumato.Teacher(training, teacher, attributes=attributes, adapt=_one(_ADAPTATIONS, "adapt", adapt)(public))
+    adapts, scale = _one(_ADAPTATIONS, "adapt", adapt)(public), sfumato.Standardised(public)
+    voter = sfumato.Teacher(training, teacher, attributes=attributes, adapt=adapts, scale=scale)
     noise = stddev / math.sqrt(queries * max(1, attributes))
     votes = sfumato.Votes(voter, sfumato.Queries(public, queries), classes)
     return _voting(population, votes, noise_multiplier or noise, sample, relation, shares, attributes, student, order)
