@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from sfumato.errors import SfumatoError as SfumatoError
     from sfumato.errors import UnsoundRound as UnsoundRound
     from sfumato.exact_round import secure as secure
+    from sfumato.features.chain import Features as Features
+    from sfumato.features.chain import parse_features as parse_features
     from sfumato.guarantee import Guarantee as Guarantee
     from sfumato.key import Key as Key
     from sfumato.ledger.ledger import Ledger as Ledger

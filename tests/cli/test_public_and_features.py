@@ -13,52 +13,36 @@ from sfumato.features import parse_features
 from sfumato.run.folder import load as load_run
 from sfumato.run.prepare import prepare
 from sfumato.run.request import Request
+from tests.data.test_usps_and_domains import write_libsvm
 
 from .conftest import SMALL, Command
 
 
 @pytest.fixture
-def digits_of_usps(tmp_path: Path) -> Path:
-    """scikit-learn's digits as if they were USPS, in 16x16."""
-    from ..data.test_usps_and_domains import write_libsvm
-
+def usps_folder(tmp_path: Path) -> Path:
+    """A folder with a small USPS: 23 digits of 16x16."""
     write_libsvm(tmp_path / "usps")
     return tmp_path
 
 
 def test_a_run_on_features_is_resumed_evaluated_and_loaded(sfumato: Command) -> None:
-    assert sfumato("train", *SMALL, "--features", "hog:2,unit-norm", "--seed", "0", "--quiet", "--out", "a").status == 0
+    options = [*SMALL[2:], "--features", "hog:2,unit-norm", "--seed", "0", "--quiet"]
+    assert sfumato("train", *options, "--rounds", "1", "--out", "a").status == 0
+    assert sfumato("train", *options, "--rounds", "2", "--out", "b").status == 0
+    assert sfumato("train", "--resume", "a", "--rounds", "2", "--quiet").status == 0
     summary = json.loads(Path("a/run.json").read_text())
     assert (summary["features"], summary["input_shape"], summary["public"]) == ("hog:2,unit-norm", [324], None)
-    assert sfumato("train", "--resume", "a", "--rounds", "4", "--quiet").status == 0
-    assert (
-        sfumato(
-            "train",
-            *SMALL[2:],
-            "--rounds",
-            "4",
-            "--features",
-            "hog:2,unit-norm",
-            "--seed",
-            "0",
-            "--quiet",
-            "--out",
-            "b",
-        ).status
-        == 0
-    )
     first, second = (load_run(Path(name)) for name in "ab")
     assert all(torch.equal(p, q) for p, q in zip(first.parameters(), second.parameters(), strict=True))
     said = json.loads(sfumato("evaluate", "a", "--json").out)
-    assert said["accuracy"] == json.loads(Path("a/run.json").read_text())["accuracy"]
+    assert said["accuracy"] == summary["accuracy"]
     features, digits = parse_features("hog:2,unit-norm"), load("digits").unscaled
     right = first(features(digits.test.records.x)).argmax(1) == digits.test.records.y
     assert said["accuracy"] == pytest.approx(float(right.double().mean()))
 
 
-def test_public_records_are_a_domain_of_their_own(sfumato: Command, digits_of_usps: Path) -> None:
-    options = ["--public", "usps", "--data-dir", str(digits_of_usps), "--quiet", "--out", "a"]
-    # digits come with scikit-learn, but the public ones lie in the folder
+def test_public_records_are_a_domain_of_their_own(sfumato: Command, usps_folder: Path) -> None:
+    options = ["--public", "usps", "--data-dir", str(usps_folder), "--quiet", "--out", "a"]
     answer = sfumato("train", *SMALL, *options)
     assert answer.status == 0, answer.err
     summary = json.loads(Path("a/run.json").read_text())
@@ -68,9 +52,9 @@ def test_public_records_are_a_domain_of_their_own(sfumato: Command, digits_of_us
     assert sfumato("evaluate", "a").status == 0
 
 
-def test_public_data_reach_the_recipe_with_their_pictures(digits_of_usps: Path) -> None:
+def test_public_data_reach_the_recipe_with_their_pictures(usps_folder: Path) -> None:
     request = Request(recipe="udp-fl", options={"aggregate": "mode-connectivity", "noise_multiplier": 1.0})
-    for key, value in (("public", "usps"), ("folder", str(digits_of_usps)), ("features", "pixels"), ("clients", 10)):
+    for key, value in (("public", "usps"), ("folder", str(usps_folder)), ("features", "pixels"), ("clients", 10)):
         request = request.with_value(f"data.{key}", value)
     prepared = prepare(request)
     public = prepared.round.aggregate.public  # type: ignore[attr-defined]
@@ -98,6 +82,6 @@ def test_what_cannot_be_is_refused(sfumato: Command, options: list[str], said: s
     assert answer.status != 0 and said in answer.err and not Path("a").exists()
 
 
-def test_public_records_of_other_classes_are_refused(sfumato: Command, digits_of_usps: Path) -> None:
-    answer = sfumato("train", *SMALL, "--outputs", "12", "--public", "usps", "--data-dir", str(digits_of_usps))
+def test_public_records_of_other_classes_are_refused(sfumato: Command, usps_folder: Path) -> None:
+    answer = sfumato("train", *SMALL, "--outputs", "12", "--public", "usps", "--data-dir", str(usps_folder))
     assert answer.status != 0 and "same classes" in answer.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,17 +13,36 @@ import torch
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import norm
 
-from sfumato import AddNoise, Clip, Everyone, FixedSize, Gaussian, Poisson, Queries, Round, Screened, Sum, Votes
+from sfumato import (
+    AddNoise,
+    Clip,
+    Everyone,
+    FixedSize,
+    Gaussian,
+    Poisson,
+    Population,
+    Queries,
+    Ridge,
+    Round,
+    Screened,
+    Student,
+    Sum,
+    Votes,
+    classification,
+    simulate,
+)  # fmt: skip
 from sfumato.account import accountant
 from sfumato.account.event import GaussianEvent, PoissonSampled, Relation, Unit
 from sfumato.account.gdp import gdp_delta
 from sfumato.calibration import calibrate
 from sfumato.claim import Claim
+from sfumato.engine.checkpoint import Checkpoint
 from sfumato.errors import BadValue, UnsoundRound
 from sfumato.key import Key
 from sfumato.pieces.context import Context
 from sfumato.testing.noise import check_law
 from sfumato.update import Layout
+from tests.voting.test_student import public
 from tests.voting.test_votes import Labels
 
 
@@ -148,3 +168,26 @@ def test_what_is_refused_and_what_is_not() -> None:
     for wrong in ({"screen": 0.0}, {"most": 0}, {"threshold": math.nan}):
         with pytest.raises(BadValue):
             replace(piece, **wrong)
+
+
+def test_a_run_asks_on_where_nobody_was_answered(tmp_path: Path) -> None:
+    """Four of six clients agree on every query, so all pass, and the cap leaves two of five a round with a label."""
+    queries = Queries(public(10), 5)
+    piece = Screened(1e-3, 3.0, Gaussian(1e-3), 2)
+    round = Round(
+        sample=Everyone(),
+        local=Votes(Labels(), queries, 3),
+        aggregate=Sum(),
+        server=(piece,),
+        optimizer=Student(queries, Ridge()),
+    )
+    crowd = [(torch.zeros(1, 4), torch.tensor([one // 4])) for one in range(6)]
+    for _ in simulate(
+        round, Population.from_list(crowd), "logistic", classification(3), rounds=2, seed=0, folder=tmp_path / "run"
+    ):
+        pass
+    last = Checkpoint.read(tmp_path / "run")
+    assert last is not None
+    assert last.state["asked"].tolist() == [1] * 10
+    assert last.state["answered"].tolist() == [1, 1, 0, 0, 0] * 2
+    assert last.state["votes"][[0, 1, 5, 6]].argmax(1).tolist() == [0] * 4

@@ -90,7 +90,7 @@ def _refuse_unused(request: Request, typed: Collection[str], keys: Collection[st
 
     data = request.data
     own = is_own_data(data.name)
-    if (own or data.name == "digits") and (data.folder or "data_dir" in typed):
+    if (own or data.name == "digits") and not data.public and (data.folder or "data_dir" in typed):
         why = "your own data are read from where --data says" if own else "digits come with scikit-learn"
         raise BadValue(f"--data-dir {data.folder}: {why}, so no folder is looked into. Leave it out.")
     if data.test and not own:

@@ -33,6 +33,7 @@ from sfumato.key import Key
 from sfumato.ledger.ledger import Ledger
 from sfumato.ledger.spending import Spending
 from sfumato.pieces.context import StepContext
+from sfumato.pieces.protocol import State
 from sfumato.unproven import claims
 
 _NOT_DURABLE = "the ledger is in memory: what was spent is forgotten when this process ends"
@@ -43,7 +44,8 @@ _SEEDED = "simulation: holds for whoever does not know the seed"
 class Progress:
     """What is known after a round: released values only, but for `diagnostics`, which are not private.
 
-    `params` are those that the optimizer reports: the average, if it averages its iterates.
+    `params` are those that the optimizer reports: the average, if it averages its iterates; `state` is what it keeps, such as
+    released votes.
     """
 
     round: int
@@ -54,6 +56,7 @@ class Progress:
     run: Simulation
     diagnostics: dict[str, object] | None = None
     memory: Memory = field(default_factory=dict)
+    state: State = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"Progress(round {self.round} of {self.rounds}, {len(self.params):,} parameters, {self.seconds:.3g} s)"
@@ -177,7 +180,7 @@ class Simulation:
             seconds = time.perf_counter() - started
             notes = {"cohort": len(ids), "norms": total.norms} if self.diagnostics else None
             shown = self.reported(now)
-            yield Progress(now.round, self.rounds, shown, seconds, self.derivation, self, notes, now.memory)
+            yield Progress(now.round, self.rounds, shown, seconds, self.derivation, self, notes, now.memory, now.state)
 
     def reported(self, at: Checkpoint) -> torch.Tensor:
         """The parameters to show and to keep, where training goes on from the checkpoint's own."""

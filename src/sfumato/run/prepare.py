@@ -236,8 +236,10 @@ def _named_data(data: DataRequest) -> _Data:
     dataset = load_data(data.name, data.folder or None)
     if data.public or data.features:
         dataset = dataset.unscaled
-    if dataset.task == "regression" and data.task != "regression":
-        raise BadValue(f"task={data.task!r}: the targets of {data.name} are numbers. Give --task regression.")
+    if (kinds := {"regression": "numbers", "multi-label": "labels that hold or not"}.get(dataset.task)) and (
+        data.task != dataset.task
+    ):
+        raise BadValue(f"task={data.task!r}: the targets of {data.name} are {kinds}. Give --task {dataset.task}.")
     if data.task in ("classification", "next-character") and 0 < data.outputs < dataset.classes:
         raise BadValue(f"outputs={data.outputs}: {data.name} has {dataset.classes} classes. Leave --outputs out.")
     key = Key.from_seed(data.split_seed).child("split")

@@ -86,14 +86,14 @@ class Screened(ServerPiece):
         return replace(self, screen=self.screen * factor, answer=self.answer.with_noise(noise_multiplier))
 
     def carry(self, claim: Claim) -> Claim:
-        if claim.at_server(self).paid:
-            return claim  # a function of what is paid for, and more noise
-        if self.most > claim.parts:
+        if self.most > claim.at_server(self).parts:
             raise UnsoundRound(
                 f"{text(self)} answers up to {self.most} queries, and a row has {claim.parts} here of which each is known to have "
                 "its share of the bound.",
                 "let most be no larger than the queries of a round, and put no piece between the votes and the screening.",
             )
+        if claim.paid:
+            return claim  # a function of what is paid for, and more noise
         stddev = self.answer.stddev(claim)
         both = _Both(self.answer.noise_multiplier, (stddev / self.screen) ** 2, self.most / claim.parts)
         paid = pay_at_server(claim, both, self)
