@@ -10,6 +10,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 from hypothesis import settings
 
+from tests import checker
+
 settings.register_profile("sfumato", derandomize=True, deadline=None, max_examples=50)
 settings.load_profile("sfumato")
 
@@ -27,6 +29,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("data"):
             item.add_marker(pytest.mark.skip(reason="SFUMATO_DATA names no folder with data sets"))
+
+
+def pytest_runtest_setup() -> None:
+    checker.begin()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

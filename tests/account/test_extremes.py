@@ -91,5 +91,6 @@ def test_what_cannot_be_meant_is_refused(wrong: object) -> None:
 
 def test_a_cell_of_large_losses_only_keeps_its_ratio() -> None:
     """Nothing is left at 0, and 1 - e^-45 is 1."""
-    found = EitherWay(Atoms((45.0,), (1.0,))).cells(np.array([50.0]))
-    assert found.ratio == pytest.approx([-45.0, 45.0]) and found.log_p == pytest.approx([-45.0, 0.0])
+    found = EitherWay(Atoms((45.0,), (1.0,))).cells(np.array([-50.0, 0.0, 50.0]))
+    assert found.ratio == pytest.approx([0.0, -45.0, 45.0, 0.0])
+    assert found.log_p[1:3] == pytest.approx([-45.0, 0.0])

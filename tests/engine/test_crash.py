@@ -96,6 +96,25 @@ def test_killed_again_and_again_at_random(tmp_path: Path) -> None:
     assert_same(folder, whole, rounds)
 
 
+def test_killed_runs_keep_every_clients_own_budget(tmp_path: Path) -> None:
+    """In the middle of the last round of a client that stops early: that round is paid once, and the next goes without it."""
+    own = '[[own]]\nclients = ["0-4"]\nepsilon = 1.0\n[[own]]\nclients = [7]\nepsilon = 2.5\nby = "rounds"\n'
+    (tmp_path / "budgets.toml").write_text(f"[default]\nepsilon = {BUDGET}\ndelta = 1e-3\n{own}")
+    words = [word for word in WORDS if word not in ("--epsilon", str(BUDGET))]
+    assert train([*words, "--budgets", "budgets.toml", "--out", "run"], tmp_path, Kill("before", RESERVE)) == -9
+    (tmp_path / "whole").mkdir()
+    whole, folder = copied(tmp_path / "run", tmp_path / "whole"), tmp_path / "run"
+    assert train(["--resume", "run", "--quiet"], whole.parent) == 0
+    spent = json.loads((whole / "run.json").read_text())["budgets"]
+    (last,) = [line["last_round"] for line in spent if line["last_round"] is not None]
+    assert 1 <= last < ROUNDS and all(line["spent"] <= line["epsilon"] for line in spent)
+    assert train(["--resume", "run", "--quiet"], tmp_path, Kill("after", COMPUTE, last)) == -9
+    assert (reservations(folder), stored(folder)) == (last, last - 1)
+    assert train(["--resume", "run", "--quiet"], tmp_path) == 0
+    assert_same(folder, whole)
+    assert json.loads((folder / "run.json").read_text())["budgets"] == spent
+
+
 def test_a_torn_line_is_written_again(begun: Path, whole: Path, tmp_path: Path) -> None:
     folder = copied(begun, tmp_path)
     assert train(["--resume", "run", "--quiet"], tmp_path, Kill("after", SETTLE, 3)) == -9

@@ -26,14 +26,15 @@ from tests.helpers import linear
 OURS = [name for name in TABLES if name.startswith(("dp-fed-ls", "dp-fedsam"))]
 
 
+@pytest.mark.usefixtures("written_once")
 @pytest.mark.parametrize("name", OURS)
-def test_the_quick_table_runs_and_draws(name: str, tmp_path: Path) -> None:
-    table = make(name, "quick")
-    done = run_table(table, tmp_path, lambda line: None)
-    written = json.loads((tmp_path / "table.json").read_text())
+def test_the_quick_table_runs_and_draws(name: str, shelf: Path) -> None:
+    table, folder = make(name, "quick"), shelf / name
+    done = run_table(table, folder, lambda line: None)
+    written = json.loads((folder / "table.json").read_text())
     assert written["missing"] == 0 and len(written["rows"]) == len({one.cell.row for one in done})
     assert all(cell.result.get("epsilon", 1.0) is not None or _unproven(cell) for cell in done)
-    drawn = {path.stem for path in tmp_path.glob("*.png")}
+    drawn = {path.stem for path in folder.glob("*.png")}
     assert drawn == {plot.name for plot in table.plots(done)}
     assert drawn or name in ("dp-fed-ls-table-2", "dp-fedsam-table-2")
 

@@ -32,9 +32,10 @@ def _check(name: str, folder: Path) -> list[Done]:
     return done
 
 
+@pytest.mark.usefixtures("written_once")
 @pytest.mark.parametrize("name", [name for name in OURS if name not in REAL])
-def test_the_quick_table_runs_and_tells_claims_from_proofs(name: str, tmp_path: Path) -> None:
-    for one in _check(name, tmp_path):
+def test_the_quick_table_runs_and_tells_claims_from_proofs(name: str, shelf: Path) -> None:
+    for one in _check(name, shelf / name):
         accounting, result = one.cell.settings.get("accounting"), one.result
         if accounting == common.PROVEN:
             target = one.cell.settings["epsilon"]
@@ -46,6 +47,7 @@ def test_the_quick_table_runs_and_tells_claims_from_proofs(name: str, tmp_path: 
 
 
 @pytest.mark.data
+@pytest.mark.usefixtures("written_once")
 def test_the_quick_table_of_wind_runs(tmp_path: Path) -> None:
     done = _check("udp-fl-figure-5", tmp_path)
     found = {one.cell.paper["method"]: one.result["mse"] for one in done if one.cell.paper["aggregation"] == "nobody"}

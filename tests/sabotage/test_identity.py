@@ -204,24 +204,27 @@ def test_two_runs_that_differ_draw_other_noise(one: dict[str, Any], other: dict[
     assert Ledger(book, None).count == 2
 
 
-SCRIPT = """
+BEGINNING = """
 import sys
 from dataclasses import replace
 from tests.sabotage.test_identity import *
+"""
+RUN = """
 processed = replace(LOUD, server=(*LOUD.server, PostProcess(lambda row: row * {factor})))
 train(round=processed, folder=sys.argv[1], rounds={rounds}, resume={resume})
 """
 
 
 def test_a_lambda_is_the_same_in_the_next_process_and_another_is_not(tmp_path: Path) -> None:
-    def child(**words: Any) -> subprocess.CompletedProcess[str]:
-        script = [sys.executable, "-c", SCRIPT.format(**words), str(tmp_path / "run")]
-        return subprocess.run(script, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    def child(*runs: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+        script = BEGINNING + "".join(RUN.format(**words) for words in runs)
+        command = [sys.executable, "-c", script, str(tmp_path / "run")]
+        return subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
 
-    assert child(factor=1.0, rounds=1, resume=False).returncode == 0
-    gone_on = child(factor=1.0, rounds=2, resume=True)
-    assert gone_on.returncode == 0, gone_on.stderr
-    assert "holds another run" in child(factor=1.5, rounds=3, resume=True).stderr
+    assert child({"factor": 1.0, "rounds": 1, "resume": False}).returncode == 0
+    gone_on = child({"factor": 1.0, "rounds": 2, "resume": True}, {"factor": 1.5, "rounds": 3, "resume": True})
+    assert "holds another run" in gone_on.stderr
+    assert Ledger(tmp_path / "run" / "ledger.sqlite", None).count == 2, gone_on.stderr
 
 
 # The shared ledger of a run

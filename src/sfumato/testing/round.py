@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import torch
-from scipy import stats
+from scipy.special import betaincinv
 from torch import nn
 
 from sfumato.account import accountant
@@ -92,11 +92,10 @@ def epsilon_lower_bound(absent: np.ndarray, present: np.ndarray, delta: float, c
     """The largest epsilon that any of a hundred thresholds proves, at that confidence over all of them together."""
     thresholds = np.quantile(np.concatenate([absent, present]), np.linspace(0.005, 0.995, 100))
     level = 1 - (1 - confidence) / (2 * len(thresholds))
-    best = 0.0
-    for threshold in thresholds:
-        hits, alarms = int((present > threshold).sum()), int((absent > threshold).sum())
-        true_positive = stats.beta.ppf(1 - level, hits, len(present) - hits + 1) if hits else 0.0
-        false_positive = stats.beta.ppf(level, alarms + 1, len(absent) - alarms) if alarms < len(absent) else 1.0
-        if true_positive - delta > 0 and false_positive > 0:
-            best = max(best, math.log((true_positive - delta) / false_positive))
-    return best
+    hits, alarms = ((scores > thresholds[:, None]).sum(axis=1) for scores in (present, absent))
+    misses, quiet = len(present) - hits, len(absent) - alarms
+    # the quantiles of Beta(hits, misses + 1) and Beta(alarms + 1, quiet): 0 without a hit, 1 where every alarm rang
+    true_positive = np.where(hits > 0, betaincinv(np.maximum(hits, 1), misses + 1, 1 - level), 0.0)
+    false_positive = np.where(quiet > 0, betaincinv(alarms + 1, np.maximum(quiet, 1), level), 1.0)
+    shown = np.maximum(true_positive - delta, 0.0)[false_positive > 0] / false_positive[false_positive > 0]
+    return math.log(max(1.0, float(shown.max(initial=0.0))))
