@@ -73,6 +73,7 @@ def test_public_data_reach_the_recipe_with_their_pictures(usps_folder: Path) -> 
     [
         (["--public", "digits", "--public-records", "100"], "exclude each other"),
         (["--public", "mnistt"], "Did you mean 'mnist'"),
+        (["--public", "digits"], "hold the same records"),
         (["--features", "hogg"], "Did you mean 'hog'"),
         (["--features", "hog:5"], "have not 2x2 cells"),
     ],

@@ -12,6 +12,7 @@ import torch
 
 from sfumato.data import build_population, load
 from sfumato.data.domain_names import FRUIT
+from sfumato.data.load import share_records
 from sfumato.errors import DataError
 from sfumato.key import Key
 
@@ -96,6 +97,19 @@ def test_each_domain_is_a_client_and_the_same_in_every_set(tmp_path: Path) -> No
     (tmp_path / "office-caltech10" / "webcam" / "mug").rename(tmp_path / "gone")
     with pytest.raises(DataError, match="mug is missing"):
         load("office-caltech10", tmp_path, allow_download=False)
+
+
+def test_what_is_public_is_no_clients() -> None:
+    for one, other, said in (
+        ("office-caltech10-not-dslr", "office-caltech10-dslr", False),
+        ("office-caltech10", "office-caltech10-dslr", True),
+        ("domainnet-fruit-real", "domainnet-real", True),
+        ("svhn", "svhn-extra", True),
+        ("emnist-letters", "emnist-byclass", True),
+        ("digits", "mnist", False),
+        ("mnist", "fashion-mnist", False),
+    ):
+        assert share_records(one, other) == share_records(other, one) == said
 
 
 def test_domainnet_is_read_by_its_lists_and_the_fruit_by_their_names(tmp_path: Path) -> None:

@@ -154,6 +154,8 @@ def test_a_network_of_ones_own_is_frozen_and_sees_one_record_at_a_time(theirs: t
         found = features(x)
         assert found.shape == (20, 5) and not found.requires_grad and not net.training
         assert torch.allclose(found, F.normalize(net(x), dim=1), atol=1e-6)
+    theirs.drawn = lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 5))  # type: ignore[attr-defined]
+    assert torch.equal(parse_features("theirs:drawn")(x), parse_features("theirs:drawn")(x))
     assert torch.equal(parse_features("theirs:plain")(x), x.flatten(1) - 1.0)
     assert parse_features("theirs:plain")(x[:0]).shape == (0, 64)
 

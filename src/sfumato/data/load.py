@@ -38,15 +38,13 @@ READERS = {
     "gefcom2012-wind": wind,
 }
 NAMES = tuple(READERS)
+DOMAIN_NAMES = (*domains.OFFICE_NAMES, *domains.DOMAINNET_NAMES)
 # Those with clients of their own, and how they are asked for unless told otherwise.
 NATURAL: dict[str, dict[str, Any]] = {
     "shakespeare": {"split": "natural", "task": "next-character"},
     "gefcom2012-wind": {"split": "natural", "task": "regression", "clients": 7},
     "celeba": {"split": "natural", "task": "multi-label"},
-    **{
-        name: {"split": "natural", "clients": len(domains.chosen(name))}
-        for name in (*domains.OFFICE_NAMES, *domains.DOMAINNET_NAMES)
-    },
+    **{name: {"split": "natural", "clients": len(domains.chosen(name))} for name in DOMAIN_NAMES},
 }
 
 
@@ -152,6 +150,20 @@ def hold_out(dataset: Dataset, records: int, key: Key, part: str = "validation")
     public = PublicData(f"{dataset.name}/{part}", Records(dataset.scaling(aside.x), aside.y))
     counts = {**dataset.counts, "train": kept.count, part: records}
     return replace(dataset, pool=kept, validation=public, counts=counts)
+
+
+def share_records(one: str, other: str) -> bool:
+    """Whether two data sets by name hold some of the same records: domains are their own, all digits of NIST are one.
+
+    >>> share_records("mnist", "usps"), share_records("mnist", "emnist-digits")
+    (False, True)
+    """
+    if one == other or one not in SOURCES or other not in SOURCES:
+        return one == other
+    folders = {SOURCES[name].folder for name in (one, other)}
+    if one in DOMAIN_NAMES and other in DOMAIN_NAMES:
+        return len(folders) == 1 and bool({*domains.chosen(one)} & {*domains.chosen(other)})
+    return len(folders) == 1 or folders == {"mnist", "emnist"}
 
 
 def as_public(dataset: Dataset, key: Key, share: float = 0.7) -> tuple[PublicData, PublicData]:

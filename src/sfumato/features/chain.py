@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from sfumato.errors import BadValue, DataError, nearest
 from sfumato.features.pictures import Box, Grey, Hog, Pixels, RandomConv, Resize, UnitNorm, whole
 from sfumato.imports import import_path, is_import_path
+from sfumato.key import Key
 
 _CHUNK = 32  # records in work at once, so that they stay in the cache; no result depends on it
 
@@ -48,10 +49,14 @@ class Own:
 
 
 def _own(path: str) -> Own:
-    """What a path names: a module, a map, or a function without arguments that gives one of these."""
-    found = import_path(path)
-    if not isinstance(found, nn.Module) and callable(found) and not _takes_something(found):
-        found = found()
+    """What a path names: a module, a map, or a function without arguments that gives one of these.
+
+    Weights that it draws meanwhile follow from a public seed, so that they are the same when a run is evaluated.
+    """
+    with Key.from_seed(0).child("features").seeding_torch():
+        found = import_path(path)
+        if not isinstance(found, nn.Module) and callable(found) and not _takes_something(found):
+            found = found()
     if isinstance(found, nn.Module):
         found = found.eval().requires_grad_(False)
     if not callable(found):

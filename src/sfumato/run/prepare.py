@@ -14,12 +14,12 @@ from torch import nn
 from sfumato import recipes
 from sfumato.budget.budgets import Budgets
 from sfumato.calibration import calibrate, with_noise
-from sfumato.data.load import NAMES, as_public, build_population, hold_out
+from sfumato.data.load import NAMES, as_public, build_population, hold_out, share_records
 from sfumato.data.load import load as load_data
 from sfumato.data.population import Population, PublicData, Records, require_public
 from sfumato.errors import BadValue, DataError, SfumatoError, nearest
 from sfumato.exact_round import secure
-from sfumato.features import Features, Fit, parse_features
+from sfumato.features import Features, Fit, Step, parse_features
 from sfumato.guarantee import check_delta
 from sfumato.imports import import_path, is_import_path
 from sfumato.key import Key
@@ -167,6 +167,7 @@ class _Data:
     counts: Mapping[str, int]
     public: PublicData | None = None  # records for recipes that use public ones
     margin: int = 0  # round the box of the clients' pictures
+    fit: tuple[Fit, ...] = ()  # what brings clients' pictures to the shape of the public ones
 
 
 def _data(data: DataRequest) -> _Data:
@@ -200,6 +201,11 @@ def _with_public(data: DataRequest, found: _Data) -> _Data:
         raise BadValue(
             f"--public {data.public} and {other} exclude each other: both say what is public. Leave one out."
         )
+    if share_records(data.public, data.name):
+        raise BadValue(
+            f"--public {data.public}: clients of {data.name} hold the same records, and what is public hides nobody. Give a data "
+            "set that no client has, or --public-records."
+        )
     dataset = load_data(data.public, data.folder or None).unscaled
     if dataset.task != data.task or dataset.classes != found.outputs:
         raise BadValue(
@@ -210,17 +216,20 @@ def _with_public(data: DataRequest, found: _Data) -> _Data:
     fit = Fit(tuple(public.records.x.shape[1:]), dataset.margin, found.margin)
     counts = {**found.counts, "public": public.records.count, "test": test.records.count}
     public = replace(public, pictures=public.records.x)
-    return replace(found, population=found.population.mapped(fit), public=public, test=test, counts=counts)
+    return replace(found, fit=(fit,), public=public, test=test, counts=counts)
 
 
 def _with_features(data: DataRequest, found: _Data) -> _Data:
-    """With `data.features`, all records mapped: clients' when they are drawn, public ones now."""
-    if data.features is None:
+    """All records mapped: clients' when they are drawn, public ones now."""
+    features, test, public = Features(()), found.test, found.public
+    if data.features is not None:
+        with _naming(f"the features {data.features!r}"):
+            features = parse_features(data.features)
+            test, public = (_mapped(part, features) for part in (test, public))
+    steps: tuple[Step, ...] = (*found.fit, *features.steps)
+    if not steps:
         return found
-    with _naming(f"the features {data.features!r}"):
-        features = parse_features(data.features)
-        test, public = (_mapped(part, features) for part in (found.test, found.public))
-    return replace(found, population=found.population.mapped(features), test=test, public=public)
+    return replace(found, population=found.population.mapped(Features(steps)), test=test, public=public)
 
 
 def _mapped(public: PublicData | None, features: Features) -> PublicData | None:
