@@ -34,6 +34,10 @@ TABLES = {
     "udp-fl-figure-6": "With and without a shuffler; what one is worth to messages that are private as a whole",
     "udp-fl-table-4": "CIFAR-10 by epsilon",
     "udp-fl-table-5": "Seconds of training and of the search for the noise, and bytes",
+    "ae-dpfl-settings": "What the appendix's settings cost; no training",
+    "ae-dpfl-digits": "MNIST clients, USPS public: votes and DP-FedAvg at one epsilon, and ceilings",
+    "ae-dpfl-crossing": "Where voting wins: by epsilon, queries and clients",
+    "ae-dpfl-office": "Office-Caltech10, each domain in turn the server's; CIFAR-10 on random features",
 }
 
 
@@ -41,6 +45,7 @@ def make(name: str, scale: str) -> Table:
     """The table of that name, which is that of its folder and file here, at one of the scales."""
     if name not in TABLES:
         raise BadValue(f"there is no table {name!r}. {nearest(name, TABLES)}")
-    home = name.replace("-table-", ".table-").replace("-figure-", ".figure-").replace("-", "_")
+    home = name.replace("-table-", ".table-").replace("-figure-", ".figure-").replace("ae-dpfl-", "ae_dpfl.")
+    home = home.replace("-", "_")
     table: Table = import_module(f"sfumato.reproduce.{home}").table(scale)
     return table

@@ -13,8 +13,8 @@ from sfumato import recipes
 from sfumato.account import accountant
 from sfumato.account.event import Unit
 from sfumato.calibration import calibrate
-from sfumato.data.load import as_public, build_population, load
-from sfumato.data.population import Population, PublicData, Records
+from sfumato.data.load import as_public, build_population, hold_out, load
+from sfumato.data.population import PublicData, Records
 from sfumato.data.sets import Dataset
 from sfumato.engine.plan import Plan
 from sfumato.engine.simulate import simulate
@@ -28,7 +28,9 @@ from sfumato.reproduce.table import Group, Row, Settings, Work, at
 from sfumato.reproduce.training import threads_of
 from sfumato.update import Layout
 from sfumato.voting.labels import Argmax
+from sfumato.voting.neighbours import Neighbours
 from sfumato.voting.student import Student
+from sfumato.voting.votes import Votes
 
 PAPER = (
     "Zhu, Yu, Tsai, Pittaluga, Faraki, Chandraker and Wang 2020, Voting-based Approaches for Differentially Private Federated \
@@ -41,14 +43,14 @@ BASE: dict[str, Any] = {
     "queries": 500, "rounds": 1, "stddev": 25.0, "epsilon": None, "threads": 1,
 }  # fmt: skip
 METHODS: dict[str, dict[str, Any]] = {
-    KNN: {"recipe": "knn-fl", "k": 5},
+    KNN: {"recipe": "knn-fl", "k": 3},
     PATE: {"recipe": "pate-fl"},
     FEDAVG: {
         "recipe": "dp-fedavg",
         "sample": "everyone",
-        "rounds": 20,
-        "lr": 2.0,
-        "clip": 1.0,
+        "rounds": 60,
+        "lr": 8.0,
+        "clip": 3.0,
         "epochs": 1,
         "batch_size": 60,
     },
@@ -86,18 +88,25 @@ def mapped(name: str, shape: tuple[int, ...] | None, margin: int, words: str) ->
     return replace(found, pool=pool, test=test, scaling=_as_it_is)
 
 
+@lru_cache(maxsize=8)
+def _shape(name: str) -> tuple[tuple[int, ...], int]:
+    found = load(name)
+    return found.input_shape, found.margin
+
+
 def _as_it_is(x: Tensor) -> Tensor:
     return x
 
 
-def domains(settings: Settings, seed: int) -> tuple[Population, PublicData, PublicData]:
-    """The clients of a seed, the records that they are asked about, and those that the student is tested on."""
-    public = load(settings["public"])
-    theirs = mapped(settings["public"], None, 0, settings["features"])
-    ours = mapped(settings["data"], public.input_shape, public.margin, settings["features"])
-    root = Key.from_seed(seed)
-    people = build_population(ours, settings["clients"], settings["split"], root.child("split"))
-    return people, *as_public(theirs, root)
+def domains(settings: Settings, seed: int) -> tuple[Dataset, PublicData, PublicData]:
+    """What clients share out, the records that they are asked about, and those that the student is tested on."""
+    shape, margin = _shape(settings["public"])
+    ours, root = mapped(settings["data"], shape, margin, settings["features"]), Key.from_seed(seed)
+    if settings["public"] != settings["data"]:
+        return ours, *as_public(mapped(settings["public"], None, 0, settings["features"]), root)
+    parted = hold_out(ours, ours.pool.count * 3 // 10, root, "public")  # set aside before there are clients
+    assert parted.validation is not None, "it was set aside"
+    return parted, parted.validation, parted.test
 
 
 def train(settings: Settings, seed: int) -> dict[str, Any]:
@@ -110,9 +119,12 @@ TRAIN = Work("sfumato.reproduce.ae_dpfl.train", train)
 
 
 def _train(settings: Settings, seed: int) -> dict[str, Any]:
-    people, public, test = domains(settings, seed)
-    classes = load(settings["public"]).classes
-    objective, root = classification(classes), Key.from_seed(seed)
+    ours, public, test = domains(settings, seed)
+    classes, root = ours.classes, Key.from_seed(seed)
+    people, objective = (
+        build_population(ours, settings["clients"], settings["split"], root.child("split")),
+        classification(classes),
+    )
     module = build(settings["model"], tuple(test.records.x.shape[1:]), classes, root.child("model"))
     known = recipes.find(settings["recipe"]).options
     options = {word: value for word, value in settings.items() if word in known and value is not None}
@@ -124,6 +136,10 @@ def _train(settings: Settings, seed: int) -> dict[str, Any]:
         length = round.local.message_length(Layout.of(module))
         facts = {"rounds": settings["rounds"], "population": people.size, "dimension": length}
         round = calibrate(round, epsilon=settings["epsilon"], delta=DELTA, **facts)
+    if "seen" in settings:  # neighbours look at features of their own, and the student at the records as they are
+        assert isinstance(round.local, Votes) and isinstance(round.local.voter, Neighbours)
+        voter = replace(round.local.voter, features=parse_features(settings["seen"]))
+        round = replace(round, local=replace(round.local, voter=voter))
     if not settings.get("weigh", True):
         assert isinstance(round.optimizer, Student)
         round = replace(round, optimizer=replace(round.optimizer, labels=Argmax(weigh=False)))
@@ -151,7 +167,7 @@ def row(done: Group) -> Row:
     settings, result = done[0].cell.settings, done[0].result
     costs, labels = result.get("epsilon", {}), [100 * one.result["labels"] for one in done if "labels" in one.result]
     return {
-        "clients": str(settings["clients"]),
+        "clients": str(settings["clients"] or ""),
         "method": done[0].cell.paper["method"],
         "queries": str(settings["queries"]) if settings.get("recipe", "").endswith("-fl") else "",
         "noise": f"{settings['stddev']:g}" if labels and settings["epsilon"] is None else "",
