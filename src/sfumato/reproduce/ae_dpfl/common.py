@@ -169,7 +169,7 @@ def row(done: Group) -> Row:
     return {
         "clients": str(settings["clients"] or ""),
         "method": done[0].cell.paper["method"],
-        "queries": str(settings["queries"]) if settings.get("recipe", "").endswith("-fl") else "",
+        "queries": str(settings["queries"] * settings["rounds"]) if settings.get("recipe", "").endswith("-fl") else "",
         "noise": f"{settings['stddev']:g}" if labels and settings["epsilon"] is None else "",
         "epsilon, client": _cost(costs.get("client")),
         "epsilon, record": _cost(costs.get("record")),
