@@ -132,6 +132,7 @@ class Claim:
     grid: float | None = None  # every coordinate is a whole number of such steps, a power of 2, and so are their sums
     every: int = 1  # the events are due in the first of so many rounds, and pay for all of them
     alike: bool = True  # all clients do the same with their data, and with what carries their noise
+    nearer: bool = False  # a unit moves a message by less than the messages of two clients may be apart
     only_sum: bool = False  # the server does not see single messages
     shuffled: bool = False  # nor who sent them, or how many records they speak of
     client: int | None = None  # whose claim it is

@@ -16,14 +16,19 @@ from sfumato import (
     HelperBlend,
     Key,
     Ledger,
+    Neighbours,
     PerClient,
     Plan,
     Poisson,
+    PublicData,
+    Queries,
     RealisedMean,
+    Records,
     Round,
     Sgd,
     Unit,
     UnsoundRound,
+    Votes,
     accountant,
     calibrate,
     classification,
@@ -48,6 +53,7 @@ from sfumato.errors import BadValue, CannotAccount
 from sfumato.gradients import OneByOne
 from sfumato.ledger.spent import Cost
 from sfumato.local.task import Task
+from sfumato.pieces.context import Facts
 from sfumato.update import Layout
 from tests.helpers import linear, made_up_population
 
@@ -194,3 +200,15 @@ def test_a_ledger_adds_up_each_client() -> None:
     spent = ledger.spent(Unit.RECORD)
     assert spent is not None
     assert epsilon(spent.world) == pytest.approx(epsilon(Composed((SOFT, LOUD))))
+
+
+def test_what_a_round_shares_reaches_pieces_of_ones_own() -> None:
+    """Votes ask what was prepared; without it every round would ask the first queries, while the student counts others."""
+    queries = Queries(PublicData("six", Records(torch.zeros(6, 1), torch.zeros(6))), 2)
+    votes = Votes(Neighbours(1), queries, 3)
+    facts = Facts(
+        Layout.of(linear()), Key.from_seed(0), None, torch.zeros, {**queries.start(), "asked": torch.arange(6, 0, -1)}
+    )
+    assert PerClient(votes, {1: votes}).prepare(facts).tolist() == [5, 4]
+    with pytest.raises(BadValue, match="prepare different things"):
+        PerClient(votes, {1: Sgd(lr=0.1, epochs=1)}).prepare(facts)

@@ -223,12 +223,15 @@ def test_refusals() -> None:
         with pytest.raises(BadValue):
             Neighbours(**wrong)
     x = torch.zeros(2, 1)
+    partly = torch.nn.Sequential(torch.nn.BatchNorm1d(1)).eval()
+    partly[0].train()  # its running mean would carry one client's records to the next
     for voter, y in (
         (Neighbours(5), torch.zeros(2)),
         (Neighbours(5), torch.zeros(2, 3).long()),
         (Neighbours(5, attributes=2), torch.zeros(2).long()),
         (Neighbours(5, attributes=4), torch.zeros(2, 3)),
         (Neighbours(5, torch.nn.Dropout()), torch.zeros(2).long()),
+        (Neighbours(5, partly), torch.zeros(2).long()),
     ):
         with pytest.raises(BadValue):
             voter.check(3, Records(x, y))

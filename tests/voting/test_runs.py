@@ -56,6 +56,19 @@ def test_a_killed_run_asks_the_same_teachers(when: str, reserved: int, tmp_path:
     assert reservations(torn / "run") == reservations(whole / "run") == 2
 
 
+def test_a_killed_run_keeps_its_plan_though_the_ledger_has_moved_on(tmp_path: Path) -> None:
+    """Client 0 stops after one round, by what the ledger held before the first: the run that goes on must not plan anew."""
+    words = ["knn-fl", *FEW, "--ledger", "shared.sqlite", "--out"]
+    assert train([*words, "first"], tmp_path) == 0
+    lines = "[default]\nepsilon = 600\ndelta = 1e-3\n[[own]]\nclients = [0]\nepsilon = 18\n"
+    (tmp_path / "budgets.toml").write_text(lines)
+    told = ["ledger", str(tmp_path / "shared.sqlite"), "--budgets", str(tmp_path / "budgets.toml")]
+    assert CliRunner().invoke(app, told).exit_code == 0
+    assert train([*words, "second"], tmp_path, Kill("before", SERVE, 2)) == -9
+    assert "rounds=1" in (tmp_path / "second" / "run.toml").read_text()
+    assert train(["--resume", "second", "--quiet"], tmp_path) == 0 and reservations(tmp_path / "second") == 2
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

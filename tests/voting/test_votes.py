@@ -18,12 +18,14 @@ from sfumato import (
     Everyone,
     FixedSize,
     Gaussian,
+    Laplace,
     NoiseShare,
     Poisson,
     PublicData,
     Records,
     Round,
     SecureSum,
+    Shuffler,
     Sum,
 )  # fmt: skip
 from sfumato.account import accountant
@@ -32,7 +34,6 @@ from sfumato.commands.answers import read_setting
 from sfumato.errors import BadValue, UnsoundRound
 from sfumato.local.task import Task
 from sfumato.pieces.sampler import parse_drawn
-from sfumato.planning.setting import parse_relation
 from sfumato.voting.queries import Queries
 from sfumato.voting.votes import Bounds, Voter, Votes
 
@@ -173,11 +174,50 @@ def test_what_account_prices_is_what_a_round_derives(words: str, sample: str, re
 
     sampler = parse_drawn(sample, relation).sampler
     round = voting(1, 25.0, sample=sampler, local=Votes(Stated(), Queries(None, 1), 10))
-    proof = replace(round, server=(AddNoise(Gaussian(25.0)),)).derive(population=100, dimension=7)
+    proof = replace(round, server=(AddNoise(Gaussian(25.0 / bounds.norm.l2)),)).derive(population=100, dimension=7)
     for unit in ("client", "record"):
-        setting = read_setting("gaussian:25", sample, 3, unit, relation, votes=words)
-        asked = relation if unit == "client" else None
-        assert replace(setting, relation=parse_relation(asked)).claim().world == proof.units[Unit(unit)].world
+        setting = read_setting("gaussian:25", sample, 3, unit, relation if unit == "client" else None, votes=words)
+        assert setting.claim().world == proof.units[Unit(unit)].world
+        assert setting.claim().stddev == pytest.approx(25.0)
+
+
+def test_noise_of_account_is_in_votes_whatever_the_norm_of_an_answer() -> None:
+    """PRIVACY A4: noise 50 on at most four attributes costs what 25 on a label does. In L1 four attributes move four votes."""
+    cost = accountant("auto").epsilon
+    attributes = read_setting("gaussian:50", "everyone", 500, votes="attributes:4")
+    assert cost(attributes.event(), 1e-3) == pytest.approx(2.735, abs=6e-4)
+    laplace = read_setting("laplace:50", "everyone", 1, votes="attributes:4").claim()
+    assert laplace.stddev == pytest.approx(50 * math.sqrt(2)) and laplace.noise_sensitivity == 4.0
+    assert cost(laplace.world, 1e-12) == pytest.approx(4 / 50, rel=1e-6)
+
+
+def test_options_of_account_that_votes_do_not_have_are_refused() -> None:
+    with pytest.raises(BadValue, match="--shuffle"):
+        read_setting("laplace:25", "everyone:9", 1, shuffle=True, votes="label")
+    for relation in ("add-remove", "zero-out"):
+        with pytest.raises(BadValue, match="--relation"):
+            read_setting("gaussian:25", "everyone", 1, "record", relation, votes="knn:5")
+
+
+def test_a_shuffler_hides_no_record_among_messages_that_look_like_others() -> None:
+    """A record moves its client's answer from (1, 0) to (0.9, 0.1), and all others answer (0, 1): nobody looks like it.
+
+    The clones' chance is e^-epsilon for the epsilon between any two clients' messages, here 20, and not the record's own 2.
+    """
+    clients, scale, k = 1000, 0.1, 10
+    noise = (AddNoise(Laplace(scale)),)
+    round = voting(1, k=k, sample=Everyone(Relation.REPLACE), client=noise, channel=Shuffler(), server=())
+    proof = round.derive(population=clients, dimension=7).units[Unit.RECORD]
+
+    def beyond(row: tuple[float, float]) -> float:
+        """How likely a message lies at (1, 0) or further out in both coordinates."""
+        return math.exp(-(1 - row[0]) / scale) / 2 * math.exp(-row[1] / scale) / 2
+
+    others = (1 - beyond((0.0, 1.0))) ** (clients - 1)
+    seen, unseen = (1 - (1 - beyond(row)) * others for row in ((1.0, 0.0), (1 - 1 / k, 1 / k)))
+    stated = accountant("auto").epsilon(proof.world, 1e-5)
+    assert math.log((seen - 1e-5) / unseen) <= stated <= 2.001
+    assert any("two messages may be apart" in words for words in proof.assumptions)
 
 
 @pytest.mark.parametrize("words", ["knn", "knn:0", "label:3", "plurality", "attributes:x"])

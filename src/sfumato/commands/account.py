@@ -102,6 +102,11 @@ def price(setting: Setting, delta: float, name: str) -> dict[str, Any]:
     }
 
 
+def unit_of(votes: str, order: int) -> str:
+    """What noise and sensitivity are so many of."""
+    return f"votes{' in L1' * (order == 1)}" if votes else f"times the {'L1 ' * (order == 1)}clip norm"
+
+
 def _epsilon(setting: Setting, delta: float, name: str) -> tuple[float, str]:
     from sfumato.account.papers.dp_fed_ls import dp_fed_ls_epsilon
     from sfumato.errors import CannotAccount
@@ -112,9 +117,10 @@ def _epsilon(setting: Setting, delta: float, name: str) -> tuple[float, str]:
         claim, sampler = setting.claim(), setting.sample.sampler
         fits = {Poisson: (Relation.ADD_REMOVE, 2), FixedSize: (Relation.REPLACE, 1)}
         relation, theorem = fits.get(type(sampler), (None, 0))
-        if not isinstance(setting.law, Gaussian) or setting.batch or setting.at_client or claim.relation != relation:
+        other = setting.batch or setting.at_client or setting.votes
+        if not isinstance(setting.law, Gaussian) or other or claim.relation != relation:
             raise CannotAccount(
-                "the theorems of DP-Fed-LS cover Gaussian noise at the server for clients: Poisson sampling under "
+                "the theorems of DP-Fed-LS cover Gaussian noise at the server for clients' updates: Poisson sampling under "
                 "add-remove, or a fixed size under replace. Use --accountant auto."
             )
         rate = sampler.chance(claim)
@@ -137,13 +143,12 @@ def _lines(answer: dict[str, Any]) -> list[str]:
     size = (
         "no finite epsilon" if epsilon is None else f"epsilon = {rounded_up(epsilon, 6)} at delta = {answer['delta']:g}"
     )
-    norm = "clip norm" if not answer["votes"] else "norm of an answer"
-    norm = f"L1 {norm}" if answer["order"] == 1 else norm
+    of = unit_of(answer["votes"], answer["order"])
     rows = [
         ("unit", f"one {answer['unit']}"),
         ("relation", f"{Relation(answer['relation']).words}: {answer['neighbours']}"),
-        ("noise", f"{answer['noise']}, {answer['noise_multiplier']:g} times the {norm}"),
-        ("sensitivity", f"{answer['sensitivity']:g} times the {norm}"),
+        ("noise", f"{answer['noise']}, {answer['noise_multiplier']:g} {of}"),
+        ("sensitivity", f"{answer['sensitivity']:g} {of}"),
         ("sampling", answer["sampling"]),
         ("queries" if answer["votes"] else "rounds", f"{answer['rounds']:,}"),
         ("accountant", f"{answer['accountant']} (proven, rounded up)"),

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sfumato.commands.account import Curious, Dimension, RelationOption, UnitOption, Votes, price
+from sfumato.commands.account import Curious, Dimension, RelationOption, UnitOption, Votes, price, unit_of
 from sfumato.commands.answers import Json, parse_unit, refusing, show
 from sfumato.commands.compare import compare_laws
 from sfumato.errors import BadValue
@@ -99,9 +99,8 @@ def _answer(found: Plan, others: list[Alternative], accountant: str, seconds: fl
 
 def _lines(found: Plan, others: list[Alternative], answer: dict[str, Any]) -> list[str]:
     setting = found.setting
-    turns, norm, norms = (
-        ("queries", "norm of an answer", "") if setting.votes else ("rounds", "clip norm", " clip norms")
-    )
+    turns = "queries" if setting.votes else "rounds"
+    of, norms = (unit_of(setting.votes, 2), " votes") if setting.votes else ("times the clip norm", " clip norms")
     value = {
         "noise": f"noise {setting.law_name}:{setting.law.noise_multiplier:.5g}",
         "rounds": f"at most {setting.rounds:,} {turns}",
@@ -111,7 +110,7 @@ def _lines(found: Plan, others: list[Alternative], answer: dict[str, Any]) -> li
     }[found.solved]
     lines = [
         f"{value}  (epsilon = {rounded_up(found.epsilon, 6)} at delta = {found.delta:.3g}, proven by {answer['accountant']})",
-        f"  noise        {setting.law_name}, {setting.law.noise_multiplier:.5g} times the {norm}; "
+        f"  noise        {setting.law_name}, {setting.law.noise_multiplier:.5g} {of}; "
         f"sensitivity {answer['sensitivity']:g}{norms}",
         f"  sampling     {answer['sampling']}; {setting.rounds:,} {turns}",
         f"  protects     one {setting.unit}, {setting.claim().relation.words}: {answer['neighbours']}",

@@ -14,6 +14,7 @@ from sfumato.data.population import Records
 from sfumato.errors import BadValue, UnsoundRound
 from sfumato.gradients import LossPerRecord
 from sfumato.local.task import Task
+from sfumato.pieces.context import Facts
 from sfumato.pieces.own import by_number, clients_of, grouped
 from sfumato.pieces.protocol import LocalPiece
 from sfumato.shapes import Rows
@@ -92,6 +93,18 @@ class PerClient(LocalPiece):
         if len(lengths) > 1:
             raise BadValue(f"PerClient: the clients' messages have lengths {sorted(lengths)}. Give all the same.")
         return lengths.pop()
+
+    def prepare(self, facts: Facts) -> torch.Tensor | None:
+        """What all clients share is one thing for all of them."""
+        first, *others = (piece.prepare(facts) for piece in self.pieces)
+        for other in others:
+            if (first is None) != (other is None) or (
+                first is not None and other is not None and not first.equal(other)
+            ):
+                raise BadValue(
+                    "PerClient: the clients' pieces prepare different things, and a round shares one. Give all the same."
+                )
+        return first
 
     def check(self, module: nn.Module, loss: LossPerRecord, example: Records) -> None:
         for piece in self.pieces:

@@ -48,6 +48,7 @@ def pay_at_client(claim: Claim, law: Law, who: object) -> Claim:
     observed = claim.observed(release)
     paid = replace(claim, world=observed, server=observed, chooser=claim.taking_part(release), stddev=stddev)
     # The message is the row plus noise: no norm of it is bounded any more.
+    paid = replace(paid, nearer=claim.moved != claim.rows_apart)
     return replace(paid, noise_sensitivity=law.distance(claim.reach(seen=True)), l2=math.inf, l1=math.inf).assuming(
         *_arithmetic(law), HONEST_SERVER
     )
@@ -104,7 +105,9 @@ def pay_shuffled(claim: Claim, smallest: int, who: object) -> Claim:
     """What messages cost that were permuted before anybody saw them: less, where the clones bound holds (`ShuffledEvent`).
 
     It needs that every message is pure-epsilon private as a whole under replace, whoever sent it and by the same rule; that a
-    known number of honest ones arrive; and that nobody's next message tells which of the last ones was its own. Where
+    known number of honest ones arrive; and that nobody's next message tells which of the last ones was its own. That epsilon
+    must hold between the messages of any two clients, since it says how often another's looks like the victim's: where one
+    record moves a message less far than that, the record's own epsilon says nothing of the others' messages. Where
     something is missing, what held before still holds, since a permutation is post-processing. Fewer than one expected clone
     can cost more than the message's own event, so there that one is kept.
     """
@@ -121,6 +124,7 @@ def pay_shuffled(claim: Claim, smallest: int, who: object) -> Claim:
         "neighbours are not those of replace": claim.relation is not Relation.REPLACE,
         "how many messages arrive is not known beforehand": size is None,
         "clients do different things with their data or their messages, which tells these apart": not claim.alike,
+        "one record moves a message by less than two messages may be apart, so others' need not look like it": claim.nearer,
         "clients remember something, which may tell which message was theirs": claim.remembers,
         "too few honest messages are sure to arrive": epsilon is not None and (count - 1) * math.exp(-epsilon) < 1.0,
     }

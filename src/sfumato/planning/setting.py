@@ -60,7 +60,7 @@ class Setting:
 
     `relation` chooses what a neighbour of the unit is; without it noise at the client speaks of replace, and everything else
     of what its sampler speaks of. `dimension` is how many coordinates a row has, for the laws that ask for it. With `votes` a
-    round is one query, and a row is a client's answer.
+    round is one query, a row is a client's answer, and noise is in votes: a multiple of 1, not of the norm of an answer.
     """
 
     law: NamedLaw
@@ -90,8 +90,11 @@ class Setting:
                 raise BadValue(
                     f"--votes {self.votes}: clients who vote train without noise. Leave --batch and --steps out."
                 )
-            return
-        if self.unit is Unit.RECORD and self.batch is None:
+            if self.unit is Unit.RECORD and self.relation not in (None, Relation.REPLACE):
+                raise BadValue(
+                    f"--relation {self.relation}: of one record's votes it is known what a swap does. Leave it out, or say replace."
+                )
+        if self.unit is Unit.RECORD and self.batch is None and not self.votes:
             raise BadValue("--unit record: say how a client draws its batches, e.g. --batch fixed:16/600 --steps 38.")
         if self.unit is Unit.CLIENT and (self.batch is not None or self.steps != 1):
             raise BadValue("--batch and --steps speak of records: add --unit record, or leave them out.")
@@ -111,15 +114,26 @@ class Setting:
         default = Relation.REPLACE if self.at_client else sampler.relation
         relation = self.relation or default if self.unit is Unit.CLIENT else Relation.REPLACE
         claim = sampler.carry(Claim(self.unit, relation, self.sample.population or 1, self.dimension or 1))
+        if self.votes:
+            return self._of_votes(claim)
         if self.batch is not None:
             drawn = self.batch.sampler if self.relation is None else replace(self.batch.sampler, relation=self.relation)
             records = self.batch.population or 1  # only a fixed size depends on it, and that has one
             return pay_in_local_steps(claim, self.law, 1.0, self.law.order, drawn, records, self.steps)
-        bounded = parse_votes(self.votes).carry(claim, 1) if self.votes else claim.clipped(1.0, self.law.order)
+        return self._noised(claim.clipped(1.0, self.law.order), self.law)
+
+    def _of_votes(self, claim: Claim) -> Claim:
+        """An answer has as many coordinates as its bounds need, if nobody says how many; a law is a multiple of its norm."""
+        bounds = parse_votes(self.votes)
+        claim = bounds.carry(replace(claim, dimension=self.dimension or round(bounds.apart.l1)), 1)
+        norm = claim.l1 if self.law.order == 1 else claim.l2
+        return self._noised(claim, self.law.with_noise(self.law.noise_multiplier / norm))
+
+    def _noised(self, bounded: Claim, law: NamedLaw) -> Claim:
         if self.at_client:
-            paid = pay_at_client(bounded, self.law, "noise")
+            paid = pay_at_client(bounded, law, "noise")
             return Shuffler().carry(paid) if self.shuffled else paid
-        return pay_at_server(replace(bounded, aggregated=True), self.law, "noise")
+        return pay_at_server(replace(bounded, aggregated=True), law, "noise")
 
     def event(self) -> Event:
         """What happens to one unit in all rounds, in the view of the world."""

@@ -48,6 +48,7 @@ class Prepared:
     outputs: int
     counts: Mapping[str, int]  # what the folder of a named data set held; nothing of a user's own data is counted
     budgets: Budgets | None = None  # each client's own, by number
+    public: PublicData | None = None  # what the round may use as such
 
 
 def prepare(request: Request, found: Mapping[str, Any] | None = None) -> Prepared:
@@ -68,7 +69,8 @@ def prepare(request: Request, found: Mapping[str, Any] | None = None) -> Prepare
     shape = tuple(example(population, test).x.shape[1:])
     module = model_of(request.model, shape, outputs)
     round = _round(request, found or {}, budgets, found_data.public, Layout.of(module), outputs)
-    return Prepared(request, population, test, module, objective, round, shape, outputs, counts, budgets)
+    known = shape, outputs, counts, budgets, found_data.public
+    return Prepared(request, population, test, module, objective, round, *known)
 
 
 def model_of(request: ModelRequest, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
@@ -117,7 +119,7 @@ def _round(
         return round
     dimension = round.local.message_length(layout)
     if "round" in found:  # a run that goes on, in which clients have settings of their own
-        return read_round(found["round"])
+        return read_round(found["round"], public)
     if budgets is not None:
         return budgeted(round, budgets, request, clients, dimension, options.get("noise_multiplier"))
     if (noise_multiplier := found.get("noise_multiplier")) is not None:

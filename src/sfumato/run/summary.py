@@ -49,7 +49,8 @@ def _divisor(round: Round) -> float | None:
 
 def planned_round(prepared: Prepared) -> str | None:
     """The round, where clients have settings of their own in it: a run that goes on keeps it whole."""
-    return round_text(prepared.round) if any(piece.named for _, piece in pieces(prepared.round)) else None
+    named = any(piece.named for _, piece in pieces(prepared.round))
+    return round_text(prepared.round, prepared.public) if named else None
 
 
 def summary(

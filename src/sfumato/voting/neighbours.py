@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato.errors import BadValue, DataError
@@ -64,9 +64,10 @@ class Neighbours(Voter):
         return Bounds.of_labels(classes, self.attributes).shared_by(self.k)
 
     def check(self, classes: int, example: Records) -> None:
-        if getattr(self.features, "training", False):
+        layers = self.features.modules() if isinstance(self.features, nn.Module) else ()
+        if any(layer.training for layer in layers):
             raise BadValue(
-                "the module in Neighbours(features=...) is in training mode, and would learn. Call its eval()."
+                "the module in Neighbours(features=...) is in training mode, or a layer of it is, and would learn. Call its eval()."
             )
         if self.attributes > classes:
             raise BadValue(f"Neighbours(attributes={self.attributes}): there are {classes} of them. Cut to fewer.")
