@@ -13,6 +13,10 @@ from typing import Any
 from sfumato.errors import BudgetExceeded, SfumatoError, refused_by_system
 from sfumato.version import __version__
 
+# Threads of torch that wait for one another sleep, unless somebody has chosen: where another program takes a core, those that spin
+# instead make a step hundreds of times slower. It is read once, when torch is loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 
 def main() -> None:
     """Run the command line; exit status 2 for bad input, 3 for a spent budget, 130 for Ctrl-C."""

@@ -66,6 +66,9 @@ def choose(slots: Slots, module: nn.Module, objective: Objective, example: Recor
     # Threads inside a block, or a block for each worker; a small one may stay in its core's cache.
     round, layout = slots.round, slots.layout
     workers = sorted({1, torch.get_num_threads() if example.x.device.type == "cpu" else 1})
+    cohort = max(1, math.ceil(round.sample.expected(population)))
+    if round.local.trial() is None:
+        return Plan(workers=workers[-1] if cohort >= workers[-1] else 1)
     trial = _Trial(round.local, module, layout, objective, example)
     candidates = [Plan(workers=many) for many in workers]
     block = min(_MOST_CLIENTS, _BLOCK_BYTES // (4 * layout.dimension))
@@ -75,7 +78,6 @@ def choose(slots: Slots, module: nn.Module, objective: Objective, example: Recor
         works = (path for path in ("stacked", "vmapped") if trial.agrees(Plan(path, block)))
         if (path := next(works, None)) is not None:
             candidates += [Plan(path, size, many) for size in sizes for many in workers]
-    cohort = max(1, math.ceil(round.sample.expected(population)))
     return min(candidates, key=lambda plan: trial.seconds(plan, cohort)) if len(candidates) > 1 else candidates[0]
 
 
@@ -98,7 +100,9 @@ class _Trial:
         self, local: LocalPiece, module: nn.Module, layout: Layout, objective: Objective, example: Records
     ) -> None:
         self.module, self.layout, self.objective = copy.deepcopy(module), layout, objective
-        self.local, records = local.trial()
+        short = local.trial()
+        assert short is not None, "there is something to measure"
+        self.local, records = short
         self.clients = [made_up(example, records, client) for client in range(_MOST_CLIENTS)]
         self.params = layout.row(module).to(example.x.device)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -104,12 +105,27 @@ class Features:
             )
         if not len(x):
             return self(x.new_zeros(1, *x.shape[1:]))[:0]
-        return torch.cat([self._mapped(part) for part in torch.split(x, _CHUNK)])
+        network = any(isinstance(step, Own) for step in self.steps)  # which may be large enough for all cores
+        with nullcontext() if network else _one_thread():
+            return torch.cat([self._mapped(part) for part in torch.split(x, _CHUNK)])
 
     def _mapped(self, x: Tensor) -> Tensor:
         for step in self.steps:
             x = step(x)
         return x
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Chunks are too small to be shared out: threads would wait for each other, on a busy machine for most of the time."""
+    before = torch.get_num_threads()
+    if before > 1:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        if before > 1:
+            torch.set_num_threads(before)
 
 
 def parse_features(words: str) -> Features:

@@ -46,7 +46,7 @@ class WithinBall(LocalPiece):
     def check(self, module: nn.Module, loss: LossPerRecord, example: Records) -> None:
         self.inner.check(module, loss, example)
 
-    def trial(self) -> tuple[LocalPiece, int]:
+    def trial(self) -> tuple[LocalPiece, int] | None:
         return self.inner.trial()
 
     @property

@@ -115,7 +115,7 @@ class PerClient(LocalPiece):
         lengths = {piece.controlled(round) for piece in self.pieces}
         return lengths.pop() if len(lengths) == 1 else None
 
-    def trial(self) -> tuple[LocalPiece, int]:
+    def trial(self) -> tuple[LocalPiece, int] | None:
         return self.default.trial()
 
     def train(self, task: Task) -> Rows:

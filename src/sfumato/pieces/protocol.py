@@ -126,8 +126,11 @@ class LocalPiece(Piece, Noisy, Protocol):
         """Refuse a module or a loss before anything is spent (default: take any)."""
         return
 
-    def trial(self) -> tuple[LocalPiece, int]:
-        """A short version for measuring, and how many made-up records it wants (default: itself, 32)."""
+    def trial(self) -> tuple[LocalPiece, int] | None:
+        """A short version for measuring, and how many made-up records it wants (default: itself, 32).
+
+        None where nothing is to be measured: each core computes a client of its own.
+        """
         return self, 32
 
     def controlled(self, round: int) -> float | None:

@@ -79,6 +79,11 @@ class Votes(LocalPiece):
         """The numbers of the queries of this round."""
         return self.queries.chosen(facts.state)
 
+    def trial(self) -> None:
+        """Nothing: a client votes by many small steps, which gain nothing from a second core; and a teacher is kept, so that
+        asking it again says nothing of what its training takes."""
+        return
+
     def train(self, task: Task) -> Tensor:
         asked = torch.arange(self.queries.count) if task.shared is None else task.shared
         questions = self.queries.pool[asked]
