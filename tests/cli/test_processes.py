@@ -122,7 +122,7 @@ def test_ctrl_c_gives_130_and_resume_finishes(
 ) -> None:
     words = [
         "--rounds",
-        "100",
+        "300",
         "--clients",
         "40",
         "--epochs",
@@ -153,10 +153,10 @@ def test_ctrl_c_gives_130_and_resume_finishes(
     assert (process.returncode, out) == (130, ""), err
     assert err.endswith("interrupted; go on with: sfumato train --resume run\n") and "Traceback" not in err
     done = metrics.read_text().count("\n")
-    assert 3 <= done < 100 and not (tmp_path / "run" / "run.json").exists()
+    assert 3 <= done < 300 and not (tmp_path / "run" / "run.json").exists()
     assert run(["train", "--resume", "run", "--quiet"]) == 0
     rounds = [json.loads(line)["round"] for line in metrics.read_text().splitlines()]
-    assert rounds == list(range(1, 101))
+    assert rounds == list(range(1, 301))
 
 
 def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:

@@ -15,6 +15,9 @@ from sfumato.cli import run
 from sfumato.errors import BadValue
 from sfumato.report.curves import Curve, Plot
 from sfumato.reproduce import TABLES, client_level, make
+from sfumato.reproduce.ae_dpfl import common as ae_dpfl
+from sfumato.reproduce.ae_dpfl.digits import taught
+from sfumato.reproduce.ae_dpfl.settings import cost
 from sfumato.reproduce.dp_fed_ls.table_2 import columns
 from sfumato.reproduce.prifedsync import common as prifedsync
 from sfumato.reproduce.run import aligned, run_table
@@ -116,6 +119,9 @@ def test_a_function_that_moves_keeps_its_cells() -> None:
         "udp_fl.naive": naive,
         "udp_fl.shuffled": shuffled,
         "udp_fl.search": search,
+        "ae_dpfl.train": ae_dpfl.train,
+        "ae_dpfl.taught": taught,
+        "ae_dpfl.cost": cost,
     }
 
 

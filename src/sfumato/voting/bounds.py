@@ -47,8 +47,8 @@ class Bounds:
 def parse_votes(words: str) -> Bounds:
     """What `--votes` says: `label`, `knn:K` or `attributes:MOST`.
 
-    >>> parse_votes("knn:10").record.l2
-    0.1414213562373095
+    >>> round(parse_votes("knn:10").record.l2, 6)
+    0.141421
     """
     kind, _, size = words.partition(":")
     if (kind == "label") != (not size) or kind not in ("label", "knn", "attributes") or (size and not size.isdigit()):
