@@ -32,6 +32,7 @@ Accuracy and Convergence (UDP-FL)"
 )
 EPSILONS = (2.0, 4.0, 6.0, 8.0)
 PROVEN, PUBLISHED, NOTHING = "proven", "as published", "no privacy"
+CLAIMED = "Epsilon; `as published`: what is claimed"  # the words of an axis
 GAUSSIAN, NONE = "Gaussian (DP-SGD)", "no privacy (FedAvg)"
 # What is proven first; then the laws with the accounting of the paper, which is not.
 METHODS: dict[str, dict[str, Any]] = {

@@ -48,7 +48,7 @@ def plots(done: Group) -> list[Plot]:
             _curve(method, index, having(some, method=method)) for index, method in enumerate(values(some, "method"))
         ]
         title = f"Accuracy by epsilon, {common.label({'data': data})}"
-        found.append(Plot(f"accuracy-{data}", title, "Epsilon", "Test accuracy", tuple(curves), percent=True))
+        found.append(Plot(f"accuracy-{data}", title, common.CLAIMED, "Test accuracy", tuple(curves), percent=True))
     return found
 
 

@@ -129,7 +129,7 @@ def _plots(done: Group) -> list[Plot]:
                 Curve(one.cell.paper["method"], len(curves), (min(common.EPSILONS), max(common.EPSILONS)), flat, True)
             )
         title = f"Mean squared error by epsilon, {aggregate}"
-        found.append(Plot(f"mse-{aggregate.lower()}", title, "Epsilon", "Mean squared error", tuple(curves)))
+        found.append(Plot(f"mse-{aggregate.lower()}", title, common.CLAIMED, "Mean squared error", tuple(curves)))
     lines = {
         group[0].cell.row: group
         for group in groups([one for one in trained if one.cell.settings["epsilon"] in (8.0, None)])
