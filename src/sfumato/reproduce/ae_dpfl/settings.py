@@ -59,8 +59,7 @@ def table(scale: str) -> Table:
     """The same at every scale."""
     cells = []
     for what, votes, stddev, queries in _VOTES:
-        norm = 2.0 if votes == "attributes:4" else 1.0  # of an answer: sqrt(4)
-        settings = {"votes": votes, "noise": stddev / norm, "rounds": queries, "sample": "everyone", "stddev": stddev}
+        settings = {"votes": votes, "noise": stddev, "rounds": queries, "sample": "everyone", "stddev": stddev}
         cells.append(Cell(what, settings, 0, COST))
     for what, noise, rate, rounds in _UPDATES:
         settings = {
