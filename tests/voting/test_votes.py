@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from typer.testing import CliRunner
 
 from sfumato import (
     AddNoise,
@@ -29,6 +30,7 @@ from sfumato import (
 from sfumato.account import accountant
 from sfumato.account.event import GaussianEvent, PoissonSampled, Relation, Repeated, Unit
 from sfumato.commands.answers import read_setting
+from sfumato.commands.app import app
 from sfumato.errors import BadValue, UnsoundRound
 from sfumato.local.task import Task
 from sfumato.pieces.sampler import parse_drawn
@@ -165,6 +167,7 @@ def test_a_pool_is_asked_in_turn() -> None:
 def test_what_account_prices_is_what_a_round_derives(words: str, sample: str, relation: str) -> None:
     kind, _, number = words.partition(":")
     bounds = Bounds.of_labels(10, 4) if kind == "attributes" else Bounds.of_labels(10).shared_by(int(number or 1))
+    multiplier = 25.0 / bounds.norm.l2  # 25 votes, whatever the norm of an answer
 
     @dataclass(frozen=True)
     class Stated(Labels):
@@ -173,7 +176,8 @@ def test_what_account_prices_is_what_a_round_derives(words: str, sample: str, re
 
     sampler = parse_drawn(sample, relation).sampler
     round = voting(1, 25.0, sample=sampler, local=Votes(Stated(), Queries(None, 1), 10))
-    proof = replace(round, server=(AddNoise(Gaussian(25.0)),)).derive(population=100, dimension=7)
+    proof = replace(round, server=(AddNoise(Gaussian(multiplier)),)).derive(population=100, dimension=7)
+    assert proof.primary.stddev == pytest.approx(25.0)
     for unit in ("client", "record"):
         setting = read_setting("gaussian:25", sample, 3, unit, relation, votes=words)
         asked = relation if unit == "client" else None
@@ -184,3 +188,11 @@ def test_what_account_prices_is_what_a_round_derives(words: str, sample: str, re
 def test_votes_that_nobody_casts_are_refused(words: str) -> None:
     with pytest.raises(BadValue, match="--votes"):
         read_setting("gaussian:25", "everyone", 1, votes=words)
+
+
+def test_everyone_votes_in_a_plan_unless_voters_are_drawn() -> None:
+    words = ["plan", "--votes", "knn:5", "--clients", "100", "--noise", "gaussian:25", "--delta", "1e-3", "--no-table"]
+    found = CliRunner().invoke(app, [*words, "--epsilon", "2.74"])
+    assert found.exit_code == 0 and "at most 501 queries" in found.output, found.output
+    drawn = CliRunner().invoke(app, [*words, "--rounds", "3", "--sample", "poisson:0.5"])
+    assert drawn.exit_code == 0 and "anew for each query" in drawn.output, drawn.output

@@ -112,7 +112,8 @@ def _epsilon(setting: Setting, delta: float, name: str) -> tuple[float, str]:
         claim, sampler = setting.claim(), setting.sample.sampler
         fits = {Poisson: (Relation.ADD_REMOVE, 2), FixedSize: (Relation.REPLACE, 1)}
         relation, theorem = fits.get(type(sampler), (None, 0))
-        if not isinstance(setting.law, Gaussian) or setting.batch or setting.at_client or claim.relation != relation:
+        elsewhere = setting.batch or setting.at_client or setting.votes
+        if not isinstance(setting.law, Gaussian) or elsewhere or claim.relation != relation:
             raise CannotAccount(
                 "the theorems of DP-Fed-LS cover Gaussian noise at the server for clients: Poisson sampling under "
                 "add-remove, or a fixed size under replace. Use --accountant auto."
@@ -137,13 +138,13 @@ def _lines(answer: dict[str, Any]) -> list[str]:
     size = (
         "no finite epsilon" if epsilon is None else f"epsilon = {rounded_up(epsilon, 6)} at delta = {answer['delta']:g}"
     )
-    norm = "clip norm" if not answer["votes"] else "norm of an answer"
-    norm = f"L1 {norm}" if answer["order"] == 1 else norm
+    norm = " times the L1 clip norm" if answer["order"] == 1 else " times the clip norm"
+    norm = " votes" if answer["votes"] else norm
     rows = [
         ("unit", f"one {answer['unit']}"),
         ("relation", f"{Relation(answer['relation']).words}: {answer['neighbours']}"),
-        ("noise", f"{answer['noise']}, {answer['noise_multiplier']:g} times the {norm}"),
-        ("sensitivity", f"{answer['sensitivity']:g} times the {norm}"),
+        ("noise", f"{answer['noise']}, {answer['noise_multiplier']:g}{norm}"),
+        ("sensitivity", f"{answer['sensitivity']:g}{norm}"),
         ("sampling", answer["sampling"]),
         ("queries" if answer["votes"] else "rounds", f"{answer['rounds']:,}"),
         ("accountant", f"{answer['accountant']} (proven, rounded up)"),

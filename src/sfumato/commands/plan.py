@@ -60,6 +60,8 @@ def plan(
             return
         law = noise if noise in LAWS else None
         words = None if noise is None or law else parse_noise(noise)
+        if votes and sample is None and None in (words, rounds, epsilon):
+            sample = "everyone"  # who votes, unless somebody is drawn
         question = Question(
             words, sample, rounds, epsilon, _delta(delta, clients), clients, parse_relation(relation),
             law or "gaussian", accountant, dimension, curious, parse_unit(unit), votes,
@@ -100,7 +102,7 @@ def _answer(found: Plan, others: list[Alternative], accountant: str, seconds: fl
 def _lines(found: Plan, others: list[Alternative], answer: dict[str, Any]) -> list[str]:
     setting = found.setting
     turns, norm, norms = (
-        ("queries", "norm of an answer", "") if setting.votes else ("rounds", "clip norm", " clip norms")
+        ("queries", " votes", " votes") if setting.votes else ("rounds", " times the clip norm", " clip norms")
     )
     value = {
         "noise": f"noise {setting.law_name}:{setting.law.noise_multiplier:.5g}",
@@ -111,7 +113,7 @@ def _lines(found: Plan, others: list[Alternative], answer: dict[str, Any]) -> li
     }[found.solved]
     lines = [
         f"{value}  (epsilon = {rounded_up(found.epsilon, 6)} at delta = {found.delta:.3g}, proven by {answer['accountant']})",
-        f"  noise        {setting.law_name}, {setting.law.noise_multiplier:.5g} times the {norm}; "
+        f"  noise        {setting.law_name}, {setting.law.noise_multiplier:.5g}{norm}; "
         f"sensitivity {answer['sensitivity']:g}{norms}",
         f"  sampling     {answer['sampling']}; {setting.rounds:,} {turns}",
         f"  protects     one {setting.unit}, {setting.claim().relation.words}: {answer['neighbours']}",
@@ -120,9 +122,8 @@ def _lines(found: Plan, others: list[Alternative], answer: dict[str, Any]) -> li
     ]
     if found.signal_to_noise is not None:
         shape = f"{found.dimension:,} parameters" if found.dimension > 1 else "one parameter; divide by its square root"
-        lines.append(
-            f"  signal       {found.signal_to_noise:.3g} times the noise of the mean update, at best ({shape})"
-        )
+        what = "a count, where all clients agree" if setting.votes else f"the mean update, at best ({shape})"
+        lines.append(f"  signal       {found.signal_to_noise:.3g} times the noise of {what}")
     if others:
         lines += ["", f"  {'for the same epsilon':<42} {'noise':>9} {'signal/noise':>13}"]
     for other in others:

@@ -60,7 +60,7 @@ class Setting:
 
     `relation` chooses what a neighbour of the unit is; without it noise at the client speaks of replace, and everything else
     of what its sampler speaks of. `dimension` is how many coordinates a row has, for the laws that ask for it. With `votes` a
-    round is one query, and a row is a client's answer.
+    round is one query, a row is a client's answer, and the noise is that many votes, not that many norms of an answer.
     """
 
     law: NamedLaw
@@ -90,10 +90,9 @@ class Setting:
                 raise BadValue(
                     f"--votes {self.votes}: clients who vote train without noise. Leave --batch and --steps out."
                 )
-            return
-        if self.unit is Unit.RECORD and self.batch is None:
+        elif self.unit is Unit.RECORD and self.batch is None:
             raise BadValue("--unit record: say how a client draws its batches, e.g. --batch fixed:16/600 --steps 38.")
-        if self.unit is Unit.CLIENT and (self.batch is not None or self.steps != 1):
+        elif self.unit is Unit.CLIENT and (self.batch is not None or self.steps != 1):
             raise BadValue("--batch and --steps speak of records: add --unit record, or leave them out.")
         if self.shuffled and not self.at_client:
             raise BadValue(
@@ -115,11 +114,14 @@ class Setting:
             drawn = self.batch.sampler if self.relation is None else replace(self.batch.sampler, relation=self.relation)
             records = self.batch.population or 1  # only a fixed size depends on it, and that has one
             return pay_in_local_steps(claim, self.law, 1.0, self.law.order, drawn, records, self.steps)
-        bounded = parse_votes(self.votes).carry(claim, 1) if self.votes else claim.clipped(1.0, self.law.order)
+        bounded, law = claim.clipped(1.0, self.law.order), self.law
+        if self.votes:
+            bounded = parse_votes(self.votes).carry(claim, 1)
+            law = law.with_noise(law.noise_multiplier / (bounded.l1 if law.order == 1 else bounded.l2))
         if self.at_client:
-            paid = pay_at_client(bounded, self.law, "noise")
+            paid = pay_at_client(bounded, law, "noise")
             return Shuffler().carry(paid) if self.shuffled else paid
-        return pay_at_server(replace(bounded, aggregated=True), self.law, "noise")
+        return pay_at_server(replace(bounded, aggregated=True), law, "noise")
 
     def event(self) -> Event:
         """What happens to one unit in all rounds, in the view of the world."""

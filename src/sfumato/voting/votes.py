@@ -96,11 +96,5 @@ class Votes(LocalPiece):
     def carry(self, claim: Claim) -> Claim:
         count = self.queries.count
         rows = replace(claim, dimension=count * self.classes)
-        return (
-            self.voter.bounds(self.classes)
-            .carry(rows, count)
-            .assuming(
-                *((self.queries.public.declared,) if self.queries.public is not None else ()),
-                "what a client answers depends on its own records alone",
-            )
-        )
+        answers = self.voter.bounds(self.classes).carry(rows, count)
+        return answers if self.queries.public is None else answers.assuming(self.queries.public.declared)
