@@ -20,6 +20,7 @@ SAYS = {
     "own_piece": "as stated by __main__.Signs",
     "own_sampler": "round 6: epsilon 2.053",
     "own_training": "r2 1.00",
+    "own_voter": "as stated by __main__.NearestMean",
     "smoothing_2d": "picture: ",
 }
 

@@ -112,9 +112,12 @@ if TYPE_CHECKING:
     from sfumato.voting.adaptation import Adversarial as Adversarial
     from sfumato.voting.adaptation import Coral as Coral
     from sfumato.voting.adaptation import Standardised as Standardised
+    from sfumato.voting.bounds import Bounds as Bounds
     from sfumato.voting.labels import Argmax as Argmax
     from sfumato.voting.labels import Majority as Majority
     from sfumato.voting.learners import Fit as Fit
+    from sfumato.voting.learners import Learner as Learner
+    from sfumato.voting.learners import Lesson as Lesson
     from sfumato.voting.learners import Ridge as Ridge
     from sfumato.voting.neighbours import Neighbours as Neighbours
     from sfumato.voting.queries import Queries as Queries
@@ -122,6 +125,7 @@ if TYPE_CHECKING:
     from sfumato.voting.student import Student as Student
     from sfumato.voting.teacher import Teacher as Teacher
     from sfumato.voting.virtual import VirtualAdversarial as VirtualAdversarial
+    from sfumato.voting.votes import Voter as Voter
     from sfumato.voting.votes import Votes as Votes
 
 # One list serves type checkers, which read the imports above, and `__getattr__`, which reads them from this file.

@@ -12,7 +12,7 @@ import torch
 
 from sfumato.data import build_population, load
 from sfumato.data.domain_names import FRUIT
-from sfumato.data.load import share_records
+from sfumato.data.load import hold_out, share_records
 from sfumato.errors import DataError
 from sfumato.key import Key
 
@@ -157,6 +157,9 @@ def test_celeba_has_persons_as_clients_and_its_own_parts(tmp_path: Path) -> None
     assert red.tolist() == [1, 3, 4, 0, 2]
     assert torch.equal(found.pool.y, ((red[:, None] + torch.arange(40)) % 3 == 0).long())
     assert float(found.unscaled.test.records.x[0, 0, 0, 0]) == pytest.approx(140 / 255, abs=0.02)
+    parted = hold_out(found.unscaled, 1, Key.from_seed(0), "public")  # of people who are no clients
+    assert parted.pool.count == 5 and parted.validation is not None and parted.validation.records.count == 1
+    assert 90 / 255 < float(parted.validation.records.x[0, 0, 5, 5]) < 130 / 255
     (folder / "identity_CelebA.txt").write_text("000001.jpg 9\n")
     with pytest.raises(DataError, match="name different pictures"):
         load("celeba", tmp_path, allow_download=False)

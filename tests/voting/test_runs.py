@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from sfumato.commands.app import app
+from sfumato.features import Features
 from tests.engine.crash import Kill, reservations, train
 
 FEW = ["--public-records", "300", "--clients", "8", "--queries", "40", "--stddev", "3", "--rounds", "2", "--quiet"]
@@ -36,6 +37,20 @@ def test_a_run_tells_what_was_asked(recipe: str, tmp_path: Path) -> None:
     page = (tmp_path / "run" / "report.html").read_text()
     assert "80 queries were asked, and 80 answered" in page and page.count("data:image/png;base64,") == 24
     assert any("digits/public are public" in said for said in summary["assumptions"])
+
+
+def test_each_core_has_a_client_of_its_own_and_features_stay_on_one(tmp_path: Path) -> None:
+    """Threads that share out steps as small as these wait for each other, on a busy machine for most of the time."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        summary = run(["pate-fl", *FEW[:-1], "--features", "hog:2", "--json"], tmp_path / "run")
+        assert summary["engine"] == {"path": "loop", "block": 1, "workers": 2} and torch.get_num_threads() == 2
+        seen: list[int] = []
+        Features((lambda x: seen.append(torch.get_num_threads()) or x,))(torch.zeros(40, 3))  # type: ignore[func-returns-value]
+        assert seen == [1, 1] and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize(("when", "reserved"), [("before", 2), ("after", 2)])
@@ -77,9 +92,14 @@ def test_a_killed_run_keeps_its_plan_though_the_ledger_has_moved_on(tmp_path: Pa
         (["pate-fl", *FEW, "--adapt", "magic"], "adapt='magic'"),
         (["knn-fl", *FEW, "--model", "mlp"], "one linear layer"),
         (["knn-fl", *FEW, "--queries", "301"], "Ask fewer"),
+        (["knn-fl", *FEW, "--noise-multiplier", "2"], "in two ways"),
         (["knn-fl", *FEW, "--stddev-of", "pixels"], "stddev_of='pixels'"),
         (["knn-fl", *FEW, "--shares", "--relation", "add_remove"], "add/remove"),
         (["knn-fl", *FEW, "--attributes", "2"], "votes are on 10 attributes"),
+        (["pate-fl", *FEW, "--attributes", "11"], "Teacher(attributes=11): there are 10"),
+        (["pate-fl", *FEW, "--queries", "0"], "at least 1 query"),
+        (["knn-fl", *FEW, "--noise-multiplier", "2"], "exclude each other"),
+        (["knn-fl", *FEW[:6], "--stddev-of", "neighbours"], "no --stddev is given"),
     ],
     ids=lambda value: " ".join(value[-2:]) if isinstance(value, list) else "",
 )

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from typer.testing import CliRunner
 
 from sfumato import (
     AddNoise,
@@ -31,6 +32,7 @@ from sfumato import (
 from sfumato.account import accountant
 from sfumato.account.event import GaussianEvent, PoissonSampled, Relation, Repeated, Unit
 from sfumato.commands.answers import read_setting
+from sfumato.commands.app import app
 from sfumato.errors import BadValue, UnsoundRound
 from sfumato.local.task import Task
 from sfumato.pieces.sampler import parse_drawn
@@ -224,3 +226,11 @@ def test_a_shuffler_hides_no_record_among_messages_that_look_like_others() -> No
 def test_votes_that_nobody_casts_are_refused(words: str) -> None:
     with pytest.raises(BadValue, match="--votes"):
         read_setting("gaussian:25", "everyone", 1, votes=words)
+
+
+def test_everyone_votes_in_a_plan_unless_voters_are_drawn() -> None:
+    words = ["plan", "--votes", "knn:5", "--clients", "100", "--noise", "gaussian:25", "--delta", "1e-3", "--no-table"]
+    found = CliRunner().invoke(app, [*words, "--epsilon", "2.74"])
+    assert found.exit_code == 0 and "at most 501 queries" in found.output, found.output
+    drawn = CliRunner().invoke(app, [*words, "--rounds", "3", "--sample", "poisson:0.5"])
+    assert drawn.exit_code == 0 and "anew for each query" in drawn.output, drawn.output

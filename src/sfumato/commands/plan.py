@@ -60,6 +60,8 @@ def plan(
             return
         law = noise if noise in LAWS else None
         words = None if noise is None or law else parse_noise(noise)
+        if votes and sample is None and None in (words, rounds, epsilon):
+            sample = "everyone"  # who votes, unless somebody is drawn
         question = Question(
             words, sample, rounds, epsilon, _delta(delta, clients), clients, parse_relation(relation),
             law or "gaussian", accountant, dimension, curious, parse_unit(unit), votes,
@@ -119,9 +121,8 @@ def _lines(found: Plan, others: list[Alternative], answer: dict[str, Any]) -> li
     ]
     if found.signal_to_noise is not None:
         shape = f"{found.dimension:,} parameters" if found.dimension > 1 else "one parameter; divide by its square root"
-        lines.append(
-            f"  signal       {found.signal_to_noise:.3g} times the noise of the mean update, at best ({shape})"
-        )
+        what = "a count, where all clients agree" if setting.votes else f"the mean update, at best ({shape})"
+        lines.append(f"  signal       {found.signal_to_noise:.3g} times the noise of {what}")
     if others:
         lines += ["", f"  {'for the same epsilon':<42} {'noise':>9} {'signal/noise':>13}"]
     for other in others:

@@ -52,7 +52,7 @@ def explain(
     typer.echo(f"each round costs, against the server: {server}")
     if proof.assumptions:
         typer.echo(f"assuming: {'; '.join(proof.assumptions)}")
-    typer.echo(f"\nafter {rounds} rounds, epsilon at delta {delta:g}:")
+    typer.echo(f"\nafter {rounds} {'round' if rounds == 1 else 'rounds'}, epsilon at delta {delta:g}:")
     for who, view in (
         ("everyone who sees the model", "world"),
         ("the server, if it samples honestly", "server"),

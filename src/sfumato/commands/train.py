@@ -111,9 +111,8 @@ def _tell(run: Run, folder: Path) -> None:
     typer.echo("")
     summary = json.loads((folder / "run.json").read_text())
     if summary["accuracy"] is not None:
-        typer.echo(
-            f"{summary['primary']} {summary['accuracy']:.4f} on public test data after {summary['rounds']} rounds"
-        )
+        rounds = "1 round" if summary["rounds"] == 1 else f"{summary['rounds']} rounds"
+        typer.echo(f"{summary['primary']} {summary['accuracy']:.4f} on public test data after {rounds}")
     typer.echo(str(run.guarantee()))
     typer.echo(str(run.guarantee(server=True)))
     if summary["budgets"]:

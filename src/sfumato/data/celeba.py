@@ -53,6 +53,7 @@ def celeba(name: str, root: Path) -> Dataset:
         validation=seen,
         people=tuple(f"person {person}" for person in persons),
         held=test,
+        aside=validation,
     )
 
 

@@ -137,16 +137,25 @@ def load(name: str, folder: str | Path | None = None, allow_download: bool = Tru
 def hold_out(dataset: Dataset, records: int, key: Key, part: str = "validation") -> Dataset:
     """The data set with so many records of its pool, at random, as public data: no client will hold them.
 
+    Where others than the clients gave some (CelebA's validation part), it is those, and the pool stays whole.
+
     >>> parted = hold_out(load("digits"), 400, Key.from_seed(0))
     >>> parted.pool.count, parted.validation.records.count
     (1000, 400)
     """
-    if dataset.own is not None or dataset.validation is not None:
-        raise BadValue(f"{dataset.name} has a validation part already, or clients of its own. Use it as it is.")
-    if not 0 < records < dataset.pool.count:
-        raise BadValue(f"{records} records set aside as public: the pool of {dataset.name} has {dataset.pool.count}.")
-    order = torch.from_numpy(key.child("held out").permutations(1, dataset.pool.count)[0])
-    kept, aside = (Records(dataset.pool.x[rows], dataset.pool.y[rows]) for rows in (order[records:], order[:records]))
+    source = dataset.pool if dataset.aside is None else dataset.aside
+    if dataset.aside is None and (dataset.own is not None or dataset.validation is not None):
+        raise BadValue(
+            f"{dataset.name} has a validation part already, or clients of its own, so nothing is set aside. Give other public "
+            "records with --public NAME."
+        )
+    if not 0 < records < source.count:
+        raise BadValue(
+            f"{records} records set aside as public: the pool of {dataset.name} has {source.count}. Set fewer aside, at least 1."
+        )
+    order = torch.from_numpy(key.child("held out").permutations(1, source.count)[0])
+    kept, aside = (Records(source.x[rows], source.y[rows]) for rows in (order[records:], order[:records]))
+    kept = kept if dataset.aside is None else dataset.pool
     public = PublicData(f"{dataset.name}/{part}", Records(dataset.scaling(aside.x), aside.y))
     counts = {**dataset.counts, "train": kept.count, part: records}
     return replace(dataset, pool=kept, validation=public, counts=counts)

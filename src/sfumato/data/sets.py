@@ -48,6 +48,7 @@ class Dataset:
     really had. Data that have clients of their own say in `own` where the rows of each begin, and where the last ends, and in
     `people` who they are; rows of a client that are at most `overlap` apart share a part of their inputs. `held` is the test split
     as stored, and `margin` how many pixels there are round the box that a picture was scaled to before it was published.
+    `aside` is what others than the clients have given, as stored: public records for whoever needs such.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Dataset:
     people: tuple[str, ...] = field(default=(), repr=False)
     held: Records | None = field(default=None, repr=False)
     margin: int = 0
+    aside: Records | None = field(default=None, repr=False)
 
     @cached_property
     def train(self) -> Records:

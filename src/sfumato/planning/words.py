@@ -10,6 +10,8 @@ def sampling(setting: Setting) -> str:
     """How the cohort, and the batches, are drawn."""
     hidden = not (setting.at_client or setting.batch is not None or setting.everyone)
     words = _drawn(setting.sample, "client") + (", in secret" if hidden else "")
+    if setting.votes and not setting.everyone:
+        words += ", anew for each query"
     if setting.batch is None:
         return words
     return f"{words}; then {setting.steps} local steps, each on {_drawn(setting.batch, 'record')}"

@@ -99,6 +99,11 @@ def build(name: str, population: int, options: dict[str, Any], public: PublicDat
     for option in options:
         if option not in known:
             raise BadValue(f"the recipe {name!r} has no option {option!r}. {nearest(option, known)}")
+    if "stddev" in options and "noise_multiplier" in options:
+        raise BadValue(
+            f"stddev={options['stddev']} and noise_multiplier={options['noise_multiplier']} exclude each other: both say how much "
+            "noise there is, in votes or as a multiple of the norm. Give one of them."
+        )
     if public is None:
         return recipe.function(population, **options)
     if not recipe.takes_public:

@@ -77,7 +77,7 @@ def _aggregate(name: str, public: PublicData | None) -> Any:
         need = (
             "trains on public records: give --public-records 1000"
             if public is None
-            else "has no use for public records"
+            else f"has no use for public records: leave them out, or use {' or '.join(_ON_PUBLIC)}"
         )
         raise BadValue(f"aggregate={name!r} {need}.")
     return _AGGREGATES[name]() if public is None else _ON_PUBLIC[name](public)

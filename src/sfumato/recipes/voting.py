@@ -52,8 +52,8 @@ def pate_fl(
     training = sfumato.Sgd(lr, epochs, batch_size=batch_size, momentum=momentum, weight_decay=weight_decay)
     adapts, scale = _one(_ADAPTATIONS, "adapt", adapt)(public), sfumato.Standardised(public)
     voter = sfumato.Teacher(training, teacher, attributes=attributes, adapt=adapts, scale=scale)
-    noise = stddev / math.sqrt(queries * max(1, attributes))
     votes = sfumato.Votes(voter, sfumato.Queries(public, queries), classes)
+    noise = stddev / math.sqrt(queries * max(1, attributes))
     return _voting(population, votes, noise_multiplier or noise, sample, relation, shares, attributes, student, order)
 
 
@@ -76,8 +76,8 @@ def knn_fl(
 ) -> Round:
     """Each client answers with the labels of its k nearest records, so that one of them moves little (Private-kNN-FL)."""
     unit = _one({"clients": 1, "neighbours": k}, "stddev_of", stddev_of)
-    noise = stddev / unit / math.sqrt(queries * max(1, attributes))
     votes = sfumato.Votes(sfumato.Neighbours(k, attributes=attributes), sfumato.Queries(public, queries), classes)
+    noise = stddev / unit / math.sqrt(queries * max(1, attributes))
     return _voting(population, votes, noise_multiplier or noise, sample, relation, shares, attributes, student, order)
 
 
@@ -93,9 +93,10 @@ def _voting(
     order: str,
 ) -> Round:
     """Votes are added, and noise with them: by the server, or in shares by the clients themselves, in a secure sum."""
-    law, labels = sfumato.Gaussian(noise), sfumato.Majority(population) if attributes else sfumato.Argmax()
     sampler = parse_sampler(sample, relation or ("zero_out" if shares else ""))
-    honest = max(1, int(sampler.expected(population)) - 1)
+    voters = sampler.expected(population)
+    law, labels = sfumato.Gaussian(noise), sfumato.Majority(voters) if attributes else sfumato.Argmax()
+    honest = max(1, int(voters) - 1)
     return sfumato.Round(
         sample=sampler,
         local=votes,

@@ -41,7 +41,11 @@ class Bounds:
             Reach(reach.l2 * math.sqrt(count), reach.l1 * count, claim.dimension)
             for reach in (self.norm, self.apart, self.record)
         )
-        return claim.bounded(l2=norm.l2, l1=norm.l1).closer(apart, record, count)
+        return (
+            claim.bounded(l2=norm.l2, l1=norm.l1)
+            .closer(apart, record, count)
+            .assuming("what a client answers depends on its own records alone")
+        )
 
 
 def parse_votes(words: str) -> Bounds:

@@ -64,8 +64,9 @@ class Argmax(Labels):
 class Majority(Labels):
     """Attributes, each by itself: positive where the noisy count is above half the declared number of voters.
 
-    `population` is a constant that was declared before data were seen. A realised count would be another, unpaid look at the
-    data, and an arg max would be another question. A record weighs the mean of its attributes' margins.
+    `population` is a constant that was declared before data were seen; where voters are drawn, it is their expected number. A
+    realised count would be another, unpaid look at the data, and an arg max would be another question. A record weighs the
+    mean of its attributes' margins.
 
     >>> Majority(100, weigh=False).read(torch.tensor([[70.0, 20.0]]), torch.tensor([5.0]))
     (tensor([[1., 0.]]), tensor([1.]))

@@ -51,7 +51,7 @@ class Student(Optimizer):
         if objective.task and objective.task != self.labels.task:
             raise BadValue(
                 f"{text(self.labels)} reads votes for {self.labels.task}, and the task is {objective.name}. Use Argmax() for "
-                "classes, Majority(population) for attributes."
+                "classes, Majority(population) for attributes; in a recipe, attributes=N (--attributes N)."
             )
         if length != self.queries.count * (objective.outputs or length // self.queries.count):
             raise BadValue(

@@ -97,6 +97,8 @@ class Teacher(Voter):
 
     def check(self, classes: int, example: Records) -> None:
         """Refuse models that keep state outside their parameters, or that do not answer with one number per class."""
+        if self.attributes > classes:
+            raise BadValue(f"Teacher(attributes={self.attributes}): there are {classes} of them. Cut to fewer.")
         for architecture in self.all_modules:
             module, x = _fresh(architecture, example.x, classes), self._scaled(example.x)
             check_module(module, x)

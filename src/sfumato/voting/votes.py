@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from sfumato.claim import Claim
+from sfumato.claim import Claim, text
 from sfumato.errors import BadValue
 from sfumato.pieces.protocol import LocalPiece
 from sfumato.voting.bounds import Bounds as Bounds
@@ -87,20 +87,17 @@ class Votes(LocalPiece):
     def train(self, task: Task) -> Tensor:
         asked = torch.arange(self.queries.count) if task.shared is None else task.shared
         questions = self.queries.pool[asked]
-        answers = [
-            self.voter.ballots(task.only(place), questions, self.classes).reshape(1, -1)
-            for place in range(len(task.clients))
-        ]
+        answers = [self._answers(task.only(place), questions) for place in range(len(task.clients))]
         return torch.cat([torch.empty(0, len(questions) * self.classes), *answers]).float()
+
+    def _answers(self, task: Task, questions: Tensor) -> Tensor:
+        found, wanted = self.voter.ballots(task, questions, self.classes), (1, len(questions), self.classes)
+        if found.shape != wanted:
+            raise BadValue(f"{text(self.voter)}: a client's ballots have shape {tuple(found.shape)}. Give {wanted}.")
+        return found.reshape(1, -1)
 
     def carry(self, claim: Claim) -> Claim:
         count = self.queries.count
         rows = replace(claim, dimension=count * self.classes)
-        return (
-            self.voter.bounds(self.classes)
-            .carry(rows, count)
-            .assuming(
-                *((self.queries.public.declared,) if self.queries.public is not None else ()),
-                "what a client answers depends on its own records alone",
-            )
-        )
+        answers = self.voter.bounds(self.classes).carry(rows, count)
+        return answers if self.queries.public is None else answers.assuming(self.queries.public.declared)
