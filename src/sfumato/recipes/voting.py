@@ -93,9 +93,10 @@ def _voting(
     order: str,
 ) -> Round:
     """Votes are added, and noise with them: by the server, or in shares by the clients themselves, in a secure sum."""
-    law, labels = sfumato.Gaussian(noise), sfumato.Majority(population) if attributes else sfumato.Argmax()
     sampler = parse_sampler(sample, relation or ("zero_out" if shares else ""))
-    honest = max(1, int(sampler.expected(population)) - 1)
+    asked = sampler.expected(population)
+    law, labels = sfumato.Gaussian(noise), sfumato.Majority(asked) if attributes else sfumato.Argmax()
+    honest = max(1, int(asked) - 1)
     return sfumato.Round(
         sample=sampler,
         local=votes,
