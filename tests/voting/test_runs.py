@@ -11,8 +11,13 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
+from sfumato import Majority, Student
 from sfumato.commands.app import app
+<<<<<<< HEAD
 from sfumato.features import Features
+=======
+from sfumato.recipes.voting import knn_fl, pate_fl
+>>>>>>> rev1
 from tests.engine.crash import Kill, reservations, train
 
 FEW = ["--public-records", "300", "--clients", "8", "--queries", "40", "--stddev", "3", "--rounds", "2", "--quiet"]
@@ -107,3 +112,10 @@ def test_what_does_not_fit_is_refused_before_anything_is_spent(words: list[str],
     found = CliRunner().invoke(app, ["train", *words, "--out", str(tmp_path / "run")])
     assert found.exit_code != 0
     assert said in f"{found.output} {found.exception}" and not (tmp_path / "run").exists()
+
+
+def test_attributes_are_held_by_half_of_those_who_are_asked() -> None:
+    """Of a cohort of 20 nobody has the votes of half of all 100 clients."""
+    for build, options in ((pate_fl, {}), (knn_fl, {"k": 3})):
+        student = build(100, attributes=2, classes=5, sample="fixed:20", **options).optimizer
+        assert isinstance(student, Student) and student.labels == Majority(20.0)
