@@ -13,11 +13,8 @@ from typer.testing import CliRunner
 
 from sfumato import Majority, Student
 from sfumato.commands.app import app
-<<<<<<< HEAD
 from sfumato.features import Features
-=======
 from sfumato.recipes.voting import knn_fl, pate_fl
->>>>>>> rev1
 from tests.engine.crash import Kill, reservations, train
 
 FEW = ["--public-records", "300", "--clients", "8", "--queries", "40", "--stddev", "3", "--rounds", "2", "--quiet"]
