@@ -236,9 +236,9 @@ def test_inputs_are_moved_as_far_as_their_scale_allows() -> None:
             seen.append(unit)
             return super().divergence(student, x, way, apart, unit)
 
-    pool, module = Key.from_seed(0).normal(400, 5) * torch.tensor([3.0, 4.0, 0.0, 0.0, 0.0]) + 7.0, nn.Linear(5, 2)
+    pool, module = Key.from_seed(0).normal(400, 5).float() * torch.tensor([3.0, 4.0, 0.0, 0.0, 0.0]), nn.Linear(5, 2)
     for scale in (1.0, 0.01):
-        lesson = Lesson(scale * pool[:9], torch.arange(9) % 2, torch.ones(9), scale * pool)
+        lesson = Lesson(scale * pool[:9], torch.arange(9) % 2, torch.ones(9), scale * pool + 7.0)
         Watched(Fit(1)).teach(module, lesson, step(module, classification(2))[1])
     assert seen[0] == pytest.approx(5.0, rel=0.1) and seen[1] == pytest.approx(0.01 * seen[0])
 
