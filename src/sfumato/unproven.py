@@ -29,7 +29,7 @@ def claims(round: Round, derivation: Derivation, rounds: int, delta: float) -> d
     answer = {
         "claimed_epsilon": epsilon(said.claimed or known.get("claimed")),
         "paper": said.paper,
-        "step": said.step or next(failed, ""),
+        "step": said.step or next(failed, "no step, it was only asked to run unproven"),
     }
     really = {words: epsilon(known[name]) for name, words in _REALLY.items() if name in known and rounds}
     return {**answer, "really": really} if really else answer

@@ -102,6 +102,7 @@ def test_a_killed_run_keeps_its_plan_though_the_ledger_has_moved_on(tmp_path: Pa
         (["pate-fl", *FEW, "--queries", "0"], "at least 1 query"),
         (["knn-fl", *FEW, "--noise-multiplier", "2"], "exclude each other"),
         (["knn-fl", *FEW[:6], "--stddev-of", "neighbours"], "no --stddev is given"),
+        (["knn-fl", *FEW[:6], "--noise-multiplier", "0"], "never released without noise"),
     ],
     ids=lambda value: " ".join(value[-2:]) if isinstance(value, list) else "",
 )

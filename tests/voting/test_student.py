@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ from sfumato.objective import Objective
 from sfumato.pieces.context import StepContext
 from sfumato.update import Layout
 from sfumato.voting.learners import Learner, Lesson
-from sfumato.voting.virtual import attributes_apart, classes_apart
+from sfumato.voting.virtual import Apart, attributes_apart, classes_apart
 from tests.voting.test_votes import Labels
 
 
@@ -224,6 +224,23 @@ def test_virtual_adversarial_training_flattens_predictions_around_the_whole_pool
     near = replace(smooth, radius=0.01)
     found = [float(near.divergence(module, one[None], torch.tensor([[0.6, 0.8]]), apart).detach()) for one in pool[:20]]
     assert sum(found) > 0.95 * sum(worst(module, one[None], 0.01) for one in pool[:20])
+
+
+def test_inputs_are_moved_as_far_as_their_scale_allows() -> None:
+    """A radius that suits pixels would drown features of unit norm: it is counted in the pool's own spread."""
+    seen: list[float] = []
+
+    @dataclass(frozen=True)
+    class Watched(VirtualAdversarial):
+        def divergence(self, student: nn.Module, x: Tensor, way: Tensor, apart: Apart, unit: float = 1.0) -> Tensor:
+            seen.append(unit)
+            return super().divergence(student, x, way, apart, unit)
+
+    pool, module = Key.from_seed(0).normal(400, 5).float() * torch.tensor([3.0, 4.0, 0.0, 0.0, 0.0]), nn.Linear(5, 2)
+    for scale in (1.0, 0.01):
+        lesson = Lesson(scale * pool[:9], torch.arange(9) % 2, torch.ones(9), scale * pool + 7.0)
+        Watched(Fit(1)).teach(module, lesson, step(module, classification(2))[1])
+    assert seen[0] == pytest.approx(5.0, rel=0.1) and seen[1] == pytest.approx(0.01 * seen[0])
 
 
 def voting(queries: Queries, student: Student, noise: float = 1.0) -> Round:

@@ -104,6 +104,8 @@ def build(name: str, population: int, options: dict[str, Any], public: PublicDat
             f"stddev={options['stddev']} and noise_multiplier={options['noise_multiplier']} exclude each other: both say how much "
             "noise there is, in votes or as a multiple of the norm. Give one of them."
         )
+    if "stddev" in known and options.get("noise_multiplier") == 0:
+        raise BadValue("noise_multiplier=0: votes are never released without noise. Leave it out, or give e.g. 1.0.")
     if public is None:
         return recipe.function(population, **options)
     if not recipe.takes_public:

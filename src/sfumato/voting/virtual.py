@@ -24,13 +24,14 @@ class VirtualAdversarial(Learner):
     """`Fit`, whose steps also keep predictions from changing in the direction in which they change most.
 
     For a batch of the whole public pool, labelled or not: from a random direction of length `probe`, `iterations` of the power
-    method toward the largest divergence of predictions, then `weight` times the divergence at distance `radius` (an L2 distance
-    of inputs, so it goes with their scale). Classes diverge as one distribution, attributes each as its own.
+    method toward the largest divergence of predictions, then `weight` times the divergence at distance `radius`. Both are L2
+    distances of inputs, in units of the pool's spread (the root of its mean squared distance from its mean), so that one value
+    fits pixels and features of any scale. Classes diverge as one distribution, attributes each as its own.
     """
 
     fit: Fit = field(default_factory=Fit)
-    radius: float = 1.5
-    probe: float = 0.1
+    radius: float = 0.25
+    probe: float = 0.02
     iterations: int = 1
     weight: float = 1.0
     batch_size: int = 96
@@ -52,24 +53,25 @@ class VirtualAdversarial(Learner):
         self.check(module, context.objective, lesson.pool)
         draws = context.key.child("directions").generator()
         apart = attributes_apart if context.objective.task == "multi-label" else classes_apart
+        spread = float(lesson.pool.flatten(1).std(dim=0, correction=0).norm()) or 1.0
 
         def extra(student: nn.Module) -> Tensor:
             batch = torch.randint(len(lesson.pool), (min(self.batch_size, len(lesson.pool)),), generator=draws)
             x = lesson.pool[batch]
             way = torch.randn(x.shape, generator=draws, dtype=x.dtype)
             place = next(student.parameters()).device
-            return self.weight * self.divergence(student, x.to(place), way.to(place), apart)
+            return self.weight * self.divergence(student, x.to(place), way.to(place), apart, spread)
 
         self.fit.descend(module, lesson, context, extra)
 
-    def divergence(self, student: nn.Module, x: Tensor, way: Tensor, apart: Apart) -> Tensor:
-        """How far predictions change at `radius` in about the worst direction, found from `way`."""
+    def divergence(self, student: nn.Module, x: Tensor, way: Tensor, apart: Apart, unit: float = 1.0) -> Tensor:
+        """How far predictions change at `radius` units in about the worst direction, found from `way`."""
         with torch.no_grad():
             predicted = student(x)
         for _ in range(self.iterations):
-            near = _of_length(way, self.probe).requires_grad_()
+            near = _of_length(way, self.probe * unit).requires_grad_()
             (way,) = torch.autograd.grad(apart(predicted, student(x + near)), near)
-        return apart(predicted, student(x + _of_length(way, self.radius)))
+        return apart(predicted, student(x + _of_length(way, self.radius * unit)))
 
 
 def _of_length(way: Tensor, length: float) -> Tensor:
