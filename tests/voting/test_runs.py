@@ -94,7 +94,6 @@ def test_a_killed_run_keeps_its_plan_though_the_ledger_has_moved_on(tmp_path: Pa
         (["pate-fl", *FEW, "--adapt", "magic"], "adapt='magic'"),
         (["knn-fl", *FEW, "--model", "mlp"], "one linear layer"),
         (["knn-fl", *FEW, "--queries", "301"], "Ask fewer"),
-        (["knn-fl", *FEW, "--noise-multiplier", "2"], "in two ways"),
         (["knn-fl", *FEW, "--stddev-of", "pixels"], "stddev_of='pixels'"),
         (["knn-fl", *FEW, "--shares", "--relation", "add_remove"], "add/remove"),
         (["knn-fl", *FEW, "--attributes", "2"], "votes are on 10 attributes"),

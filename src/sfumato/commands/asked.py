@@ -86,11 +86,6 @@ def _refuse_unused(request: Request, typed: Collection[str], keys: Collection[st
             f"--epochs {request.options['epochs']} and --steps {request.options['steps']} exclude each other: a client trains "
             "for so many epochs or for so many steps. Give one of them."
         )
-    if {"stddev", "noise_multiplier"} <= request.options.keys():
-        raise BadValue(
-            f"--stddev {request.options['stddev']} and --noise-multiplier {request.options['noise_multiplier']} say the same thing "
-            "in two ways. Give one of them."
-        )
     if "options.stddev_of" in keys and "stddev" not in request.options:
         raise BadValue(
             f"--stddev-of {request.options['stddev_of']}: no --stddev is given, so there is nothing to count. Give both or none."
