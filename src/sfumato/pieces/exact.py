@@ -2,6 +2,7 @@
 
 Rows and their sums are whole numbers of steps (`Grid`), the noise is one too, and float64 adds them without rounding. The bound
 of a row holds with 2^-21 to spare (`Clip` shrinks by 2^-20), which covers the last digits of the standard deviation and its ratio.
+Votes reach their bound exactly: there what accountants round up, 1e-12 and more, covers these digits.
 """
 
 from __future__ import annotations
