@@ -170,7 +170,9 @@ def row(done: Group) -> Row:
         "clients": str(settings["clients"] or ""),
         "method": done[0].cell.paper["method"],
         "queries": str(settings["queries"] * settings["rounds"]) if settings.get("recipe", "").endswith("-fl") else "",
-        "noise": f"{settings['stddev']:g}" if labels and settings["epsilon"] is None else "",
+        "noise": ("none" if settings["stddev"] < 1e-3 else f"{settings['stddev']:g}")
+        if labels and settings["epsilon"] is None
+        else "",
         "epsilon, client": _cost(costs.get("client")),
         "epsilon, record": _cost(costs.get("record")),
         "labels right": spread(labels, "{:.1f}") if labels else "",
