@@ -127,10 +127,7 @@ class LocalPiece(Piece, Noisy, Protocol):
         return
 
     def trial(self) -> tuple[LocalPiece, int] | None:
-        """A short version for measuring, and how many made-up records it wants (default: itself, 32).
-
-        None where nothing is to be measured: each core computes a client of its own.
-        """
+        """A short version for measuring, and how many made-up records it wants; None: a core for each (default: itself, 32)."""
         return self, 32
 
     def controlled(self, round: int) -> float | None:
