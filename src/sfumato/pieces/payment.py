@@ -47,8 +47,8 @@ def pay_at_client(claim: Claim, law: Law, who: object) -> Claim:
     release = partial(law.event, stddev)
     observed = claim.observed(release)
     paid = replace(claim, world=observed, server=observed, chooser=claim.taking_part(release), stddev=stddev)
-    # The message is the row plus noise: no norm of it is bounded any more.
     paid = replace(paid, nearer=claim.moved != claim.rows_apart)
+    # The message is the row plus noise: no norm of it is bounded any more.
     return replace(paid, noise_sensitivity=law.distance(claim.reach(seen=True)), l2=math.inf, l1=math.inf).assuming(
         *_arithmetic(law), HONEST_SERVER
     )

@@ -183,9 +183,8 @@ class FixedSize(FreshSampler):
                 "models then differ in later rounds too.",
                 "use relation='replace', or Poisson sampling.",
             )
-        if (
-            claim.remembers or claim.barely_moves
-        ):  # the proof of amplification needs that nothing but the data decides a row
+        # Amplification needs that nothing but the data decides a row, and has to price any two of them.
+        if claim.remembers or claim.barely_moves:
             return claim.observed(release)
         relation = Relation.ADD_REMOVE if claim.presence_is_hidden else Relation.REPLACE
         drawn = _proven(FixedSizeSampled(self.chance(claim), release(self.reach(claim, seen=False)), relation))

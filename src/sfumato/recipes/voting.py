@@ -53,8 +53,8 @@ def pate_fl(
     adapts, scale = _one(_ADAPTATIONS, "adapt", adapt)(public), sfumato.Standardised(public)
     voter = sfumato.Teacher(training, teacher, attributes=attributes, adapt=adapts, scale=scale)
     votes = sfumato.Votes(voter, sfumato.Queries(public, queries), classes)
-    noise = stddev / math.sqrt(queries * max(1, attributes))
-    return _voting(population, votes, noise_multiplier or noise, sample, relation, shares, attributes, student, order)
+    noise = noise_multiplier or stddev / _norm(votes)
+    return _voting(population, votes, noise, sample, relation, shares, attributes, student, order)
 
 
 def knn_fl(
@@ -77,8 +77,13 @@ def knn_fl(
     """Each client answers with the labels of its k nearest records, so that one of them moves little (Private-kNN-FL)."""
     unit = _one({"clients": 1, "neighbours": k}, "stddev_of", stddev_of)
     votes = sfumato.Votes(sfumato.Neighbours(k, attributes=attributes), sfumato.Queries(public, queries), classes)
-    noise = stddev / unit / math.sqrt(queries * max(1, attributes))
-    return _voting(population, votes, noise_multiplier or noise, sample, relation, shares, attributes, student, order)
+    noise = noise_multiplier or stddev / unit / _norm(votes)
+    return _voting(population, votes, noise, sample, relation, shares, attributes, student, order)
+
+
+def _norm(votes: sfumato.Votes) -> float:
+    """The norm that bounds a row, of which noise is a multiple."""
+    return votes.voter.bounds(votes.classes).norm.l2 * math.sqrt(votes.queries.count)
 
 
 def _voting(
