@@ -38,6 +38,7 @@ TABLES = {
     "ae-dpfl-digits": "MNIST clients, USPS public: votes and DP-FedAvg at one epsilon, and ceilings",
     "ae-dpfl-crossing": "Where voting wins: by epsilon, queries and clients",
     "ae-dpfl-office": "Office-Caltech10, each domain in turn the server's; CIFAR-10 on random features",
+    "frontier": "Published accuracies with what they really cost as sampled, and --auto at the same tasks",
 }
 
 

@@ -1,0 +1,91 @@
+"""What this library reaches by itself: `sfumato train ... --auto` at an epsilon, and nothing else chosen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sfumato.errors import BadValue
+from sfumato.objective import evaluate
+from sfumato.reproduce.table import Cell, Settings, Work, seeded
+from sfumato.reproduce.training import threads_of
+from sfumato.run.prepare import prepare
+from sfumato.run.request import DataRequest, Request
+from sfumato.run.run import Run
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is trained and on what. `held_to` has the accuracy in percent that each epsilon is to reach, if one is set."""
+
+    words: str
+    what: str
+    recipe: str
+    delta: float
+    data: DataRequest
+    held_to: Mapping[float, float | None]
+    seconds: float | None = None  # of training, that it is held to
+
+    def cells(self, seeds: int) -> list[Cell]:
+        """Every epsilon, over so many seeds."""
+        found: list[Cell] = []
+        for epsilon, least in self.held_to.items():
+            settings = {"recipe": self.recipe, "epsilon": epsilon, "delta": self.delta, "data": asdict(self.data)}
+            paper = {"task": self.words, "what": self.what, "held_to": least, "held_to_seconds": self.seconds}
+            found += seeded(seeds, f"Sfumato, {self.words}, {self.what}, epsilon {epsilon:g}", settings, TRAIN, paper)
+        return found
+
+
+def request(settings: Settings, seed: int) -> Request:
+    """The one request of a cell: `sfumato train RECIPE --auto --epsilon E --delta D --seed S --data ...`.
+
+    The seed is that of the noise and of the split; the data, recipe, epsilon and delta are all that is asked for.
+    """
+    data = DataRequest(**{**settings["data"], "split_seed": seed})
+    asked = Request(settings["recipe"], epsilon=settings["epsilon"], delta=settings["delta"], seed=seed, data=data)
+    return asked.with_value("auto", True)
+
+
+def ours(settings: Settings, seed: int) -> dict[str, Any]:
+    """Train once, then read the test split once: accuracy, what is proven, and the seconds of the rounds.
+
+    What is found out before (data, features, noise) is timed by itself. The test split is the data set's own, never a part of
+    what is public.
+    """
+    with threads_of(settings):
+        asked, started = request(settings, seed), time.perf_counter()
+        prepared = prepare(asked)
+        if prepared.test is None or not prepared.test.name.startswith(f"{asked.data.name}/"):
+            raise BadValue(
+                f"the run would be tested on {prepared.test and prepared.test.name}, not on the test split of "
+                f"{asked.data.name}: its accuracy says nothing about this task. Use a recipe that tests on its own data."
+            )
+        run, seconds = Run(prepared, None), 0.0
+        preparing = time.perf_counter() - started
+        for progress in run:
+            seconds += progress.seconds
+        found = evaluate(progress.module, prepared.test.records, prepared.objective)
+        epsilon = progress.epsilon(run.delta)
+    return {"accuracy": found["accuracy"], "epsilon": epsilon, "seconds": seconds, "preparing": preparing}
+
+
+TRAIN = Work("sfumato.reproduce.frontier.ours", ours)
+
+_PUBLIC = "emnist-letters"
+TASKS = {
+    "mnist-public": Task(
+        "MNIST, record", "--auto, public basis", "dp-sgd", 1e-5, DataRequest("mnist", public=_PUBLIC),
+        {1.0: 98.2, 2.0: 98.5, 3.0: 98.7}, 10.0,
+    ),
+    "mnist-data-free": Task(
+        "MNIST, record", "--auto, data-free", "dp-sgd", 1e-5, DataRequest("mnist"), {1.0: 97.7, 3.0: 98.5}, 30.0
+    ),
+    "emnist-letters": Task(
+        "EMNIST letters, client", "--auto, public basis", "dp-fedavg", 1 / 500,
+        DataRequest("emnist-letters", clients=500, records_per_client=120, split="dirichlet:0.6", public="mnist"),
+        {1.0: 75.0, 2.0: 80.0, 4.0: 84.5, 8.0: 87.5}, 15.0,
+    ),
+}  # fmt: skip
+QUICK = Task("digits, record", "--auto, data-free", "dp-sgd", 1e-4, DataRequest("digits"), {3.0: None})
