@@ -19,6 +19,8 @@ from sfumato.reproduce.ae_dpfl import common as ae_dpfl
 from sfumato.reproduce.ae_dpfl.digits import taught
 from sfumato.reproduce.ae_dpfl.settings import cost
 from sfumato.reproduce.dp_fed_ls.table_2 import columns
+from sfumato.reproduce.frontier.costs import cost as frontier_cost
+from sfumato.reproduce.frontier.ours import ours
 from sfumato.reproduce.prifedsync import common as prifedsync
 from sfumato.reproduce.run import aligned, run_table
 from sfumato.reproduce.show import spread
@@ -122,6 +124,8 @@ def test_a_function_that_moves_keeps_its_cells() -> None:
         "ae_dpfl.train": ae_dpfl.train,
         "ae_dpfl.taught": taught,
         "ae_dpfl.cost": cost,
+        "frontier.cost": frontier_cost,
+        "frontier.ours": ours,
     }
 
 

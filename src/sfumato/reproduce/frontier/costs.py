@@ -18,9 +18,10 @@ from sfumato.account.event import (
     compose,
 )
 from sfumato.account.papers.dp_fed_ls import dp_fedsam_epsilon
+from sfumato.errors import BadValue
 from sfumato.reproduce.table import Settings, Work
 
-_OF_SENSITIVITY = {Relation.ZERO_OUT: 1.0, Relation.REPLACE: 2.0}  # how many C one record moves a sum by
+_MOVES = {Relation.ZERO_OUT: 1.0, Relation.REPLACE: 2.0}  # a sum, by so many C for one record
 
 
 def shuffled(settings: Settings, relation: Relation) -> Event:
@@ -34,7 +35,9 @@ def shuffled(settings: Settings, relation: Relation) -> Event:
     >>> shuffled({"noise": 3.0, "passes": 40}, Relation.REPLACE)
     Repeated(event=GaussianEvent(ratio=1.5), times=40)
     """
-    far = _OF_SENSITIVITY[relation]
+    if relation not in _MOVES:
+        raise BadValue(f"nothing is proven for shuffled passes under {relation.words}. Use replace or zero-out.")
+    far = _MOVES[relation]
     training = Repeated(GaussianEvent(settings["noise"] / far), settings["passes"])
     return compose(_statistics(settings, far), training)
 

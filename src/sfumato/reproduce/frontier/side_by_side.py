@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from sfumato.report.words import MISSING, bound
@@ -16,26 +18,28 @@ _PAPER = (
     "was made"
 )
 _NOTES = (
-    "EMNIST letters and MNIST both come from NIST's special databases: writers may be the same people. A basis from the one is "
-    "public for the other only as far as that is acceptable; the data-free rows use none.",
+    "EMNIST letters and MNIST share NIST's origin: their writers may be the same people, and somebody who wrote for both is in "
+    "what is called public here. The data-free rows use no public records.",
     "Ours: the mean over seeds, and in brackets the smallest and the largest. Settings were frozen before the test split was "
     "read, and it is read once, after the last round. Seconds are of the rounds; data, features and noise before them are "
     "told by themselves.",
     "If sampled as accounted: the tight epsilon of what the authors counted, under add/remove. It is below what they claim, "
     "because they counted by Renyi divergences, but their batches or cohorts were not drawn so.",
-    "As sampled, shuffled passes: without credit for the order, because none is proven. A swapped record moves one sum of each "
-    "pass by twice the clip (replace), one that becomes zero by the clip (zero-out); under add/remove nothing is proven, "
-    "because one record more moves the edges of all batches. It bounds what was shown; an attack need not reach it.",
+    "As sampled, shuffled passes: without credit for the order, because none is proven here. A swapped record moves one sum of "
+    "each pass by twice the clip (replace), one that becomes zero by the clip (zero-out); under add/remove nothing is proven, "
+    "because one record more moves the edges of all batches. It is an upper bound, which an attack need not reach; that Poisson's "
+    "values do not hold for shuffled batches is shown by Chua et al. 2024, How Private are DP-SGD Implementations?",
     "As sampled, fixed size: whoever is drawn displaces another, so a sum moves by twice the clip under add/remove too.",
-    "pfl-research means to simulate a larger deployment, and says so: the noise that its benchmark adds is right for 1,000 of a "
-    "million users, whose mean has a twentieth of it. The other value is what that noise is worth to the 1,000 users that it "
-    "has, if each took part by chance; it draws them with replacement, for which nothing is proven here. Its accuracy stands in a "
-    "paper that was not found in a source.",
-    "Tramer and Boneh compute noise for a number of passes: 40 and 30 are in their README for CNNs; for linear models they are "
-    "those at which their own accounting reaches 3. Which settings were best was chosen on test accuracy there, by a grid.",
-    "DP-FedSAM prints no epsilon for these rows: the value is that of its equation (16). Its EMNIST is 88,800 characters of 62 "
-    "classes, not the 62,400 letters of 26 classes of our rows; it reports the best accuracy of a run.",
+    "pfl-research means to simulate a larger deployment, and says so: it finds the noise for cohorts of 1,000 from a million, and "
+    "adds 50/1000 of it to cohorts of 50. As sampled is what that is worth to the 1,000 users that it has, if each took part "
+    "by chance; it draws them with replacement, for which nothing is proven here. Its accuracy was not found in a source.",
+    "Tramer and Boneh find the noise for a number of passes. Those of CNNs are in their README; the others are the last ones at "
+    "which their own accounting is at most 3. Their code has no validation split: its grids of settings log test accuracy.",
+    "DP-FedSAM prints no epsilon for these rows: the value is that of its equation (16). Its EMNIST is 88,800 characters, "
+    "which it says are of 62 classes, where our rows have 26 letters; it reports the best accuracy of each run.",
 )
+
+_ORDER = ("MNIST", "EMNIST", "CIFAR-10")
 
 
 def table(scale: str) -> Table:
@@ -43,6 +47,7 @@ def table(scale: str) -> Table:
     cells: list[Cell] = [published.cell for published in PUBLISHED]
     for task in at(scale, [QUICK], list(TASKS.values()), list(TASKS.values())):
         cells += task.cells(at(scale, 1, 5, 5))
+    cells.sort(key=lambda cell: [cell.paper["task"].startswith(data) for data in _ORDER], reverse=True)
     words = at(
         scale,
         "Quick: published rows as they are, ours on scikit-learn's digits. It says nothing about our accuracy on the tasks.",
@@ -68,7 +73,7 @@ def _published(done: Done) -> Row:
     claimed = bound(paper["claimed"])
     if "claimed" in result:
         claimed = f"{bound(result['claimed'])}, by its equation"
-    costs = [f"{bound(epsilon)} ({words})" for words, epsilon in result["sampled"]]
+    costs = [f"{_whole(epsilon)} ({words})" for words, epsilon in result["sampled"]]
     return {
         "who": paper["who"],
         "task": paper["task"],
@@ -80,6 +85,11 @@ def _published(done: Done) -> Row:
         "epsilon as sampled": "; ".join([*costs, paper["unpriced"]] if paper["unpriced"] else costs),
         "sampled": paper["sampled"],
     }
+
+
+def _whole(epsilon: float) -> str:
+    """A bound to four digits, and a large one to the next whole number."""
+    return bound(epsilon) if epsilon < 1000 else f"{math.ceil(epsilon):,}"
 
 
 def _ours(done: Group) -> Row:
