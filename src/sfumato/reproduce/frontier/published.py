@@ -9,10 +9,16 @@ from typing import Any
 from sfumato.reproduce.frontier.costs import COST
 from sfumato.reproduce.table import Cell
 
-_HANDCRAFTED = "github.com/ftramer/Handcrafted-DP (2a1c3a8): README.md, baselines.py, cnns.py, data.py, dp_utils.py"
+_HANDCRAFTED = (
+    "github.com/ftramer/Handcrafted-DP: README.md (2a1c3a8), baselines.py and cnns.py (1d31943), data.py and dp_utils.py "
+    "(79e7475)"
+)
 _SHUFFLED = "DataLoader(shuffle=True, drop_last=True), accounted as Poisson"
 _MEDIANS = "and the medians that the statistics of its features are clipped to, which nothing pays for"
-_PFL = "github.com/apple/pfl-research (2c77da1), benchmarks/image_classification: README.md, configs/baseline.yaml, train.py"
+_PFL = (
+    "github.com/apple/pfl-research (2c77da1): README.md, configs/baseline.yaml and pytorch/train.py of "
+    "benchmarks/image_classification, benchmarks/dataset/cifar10/numpy.py, pfl/data/sampling.py"
+)
 _FEDSAM = "the paper: Table 1, Algorithm 1 and its configuration"
 
 

@@ -27,8 +27,8 @@ _NOTES = (
     "because they counted by Renyi divergences, but their batches or cohorts were not drawn so.",
     "As sampled, shuffled passes: without credit for the order, because none is proven here. A swapped record moves one sum of "
     "each pass by twice the clip (replace), one that becomes zero by the clip (zero-out); under add/remove nothing is proven, "
-    "because one record more moves the edges of all batches. It is an upper bound, which an attack need not reach; that Poisson's "
-    "values do not hold for shuffled batches is shown by Chua et al. 2024, How Private are DP-SGD Implementations?",
+    "because one record more moves the edges of all batches. It is an upper bound, which an attack need not reach; that "
+    "Poisson's values need not hold for shuffled batches is shown by Chua et al. 2024, How Private are DP-SGD Implementations?",
     "As sampled, fixed size: whoever is drawn displaces another, so a sum moves by twice the clip under add/remove too.",
     "pfl-research means to simulate a larger deployment, and says so: it finds the noise for cohorts of 1,000 from a million, and "
     "adds 50/1000 of it to cohorts of 50. As sampled is what that is worth to the 1,000 users that it has, if each took part "
