@@ -1,8 +1,10 @@
-"""Maps of single records, fixed before training: `--features resize:16,random-conv:64`, `parse_features(...)`."""
+"""Maps of single records, fixed before training: `--features scattering,group-norm,pixels`, `parse_features(...)`."""
 
 from sfumato.features.chain import STEPS, Features, Own, Step, parse_features
 from sfumato.features.fit import Fit
+from sfumato.features.group_norm import GroupNorm
 from sfumato.features.pictures import Box, Grey, Hog, Pixels, RandomConv, Resize, UnitNorm
+from sfumato.features.scattering import Scattering
 
 __all__ = [
     "STEPS",
@@ -10,11 +12,13 @@ __all__ = [
     "Features",
     "Fit",
     "Grey",
+    "GroupNorm",
     "Hog",
     "Own",
     "Pixels",
     "RandomConv",
     "Resize",
+    "Scattering",
     "Step",
     "UnitNorm",
     "parse_features",

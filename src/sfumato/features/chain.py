@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -12,7 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.errors import BadValue, DataError, nearest
+from sfumato.features.group_norm import GroupNorm
 from sfumato.features.pictures import Box, Grey, Hog, Pixels, RandomConv, Resize, UnitNorm, whole
+from sfumato.features.scattering import Scattering
+from sfumato.features.threads import one_thread
 from sfumato.imports import import_path, is_import_path
 from sfumato.key import Key
 
@@ -72,11 +75,13 @@ def _takes_something(function: Callable[..., Any]) -> bool:
 # The words of --features: each makes a step of the number behind its colon, which is empty where there is none.
 STEPS: dict[str, Callable[[str], Step]] = {
     "pixels": lambda number: _without("pixels", number, Pixels()),
+    "scattering": lambda number: Scattering(whole("scattering", number, 2)),
     "hog": lambda number: Hog(whole("hog", number, 4)),
     "random-conv": lambda number: RandomConv(whole("random-conv", number, 64)),
     "resize": lambda number: Resize(*2 * (whole("resize", number, None),)),
     "box": lambda number: Box(whole("box", number, 4)),
     "grey": lambda number: _without("grey", number, Grey()),
+    "group-norm": lambda number: GroupNorm(whole("group-norm", number, 27)),
     "unit-norm": lambda number: _without("unit-norm", number, UnitNorm()),
 }
 
@@ -93,7 +98,8 @@ class Features:
 
     The map of a record depends on no other record, to the last bit: not on the batch that it is in, nor on its place there. So a
     changed record changes no other record's features, on which rests what is stated of votes of neighbours. It holds because
-    each step says so of itself (`pictures.py`, `Own`); here batches are only cut and joined. No client's data decide it.
+    each step says so of itself (`pictures.py`, `scattering.py`, `basis.py`, `Own`); here batches are only cut and joined. No
+    client's data decide it.
     """
 
     steps: tuple[Step, ...]
@@ -106,26 +112,13 @@ class Features:
         if not len(x):
             return self(x.new_zeros(1, *x.shape[1:]))[:0]
         network = any(isinstance(step, Own) for step in self.steps)  # which may be large enough for all cores
-        with nullcontext() if network else _one_thread():
+        with nullcontext() if network else one_thread():
             return torch.cat([self._mapped(part) for part in torch.split(x, _CHUNK)])
 
     def _mapped(self, x: Tensor) -> Tensor:
         for step in self.steps:
             x = step(x)
         return x
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Chunks are too small to be shared out: threads would wait for each other, on a busy machine for most of the time."""
-    before = torch.get_num_threads()
-    if before > 1:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        if before > 1:
-            torch.set_num_threads(before)
 
 
 def parse_features(words: str) -> Features:
