@@ -1,5 +1,6 @@
-"""Maps of single records, fixed before training: `--features scattering,group-norm,pixels`, `parse_features(...)`."""
+"""Maps of single records, fixed before training: `--features scattering,pca:200`, `parse_features(...)`."""
 
+from sfumato.features.basis import PublicPCA
 from sfumato.features.chain import STEPS, Features, Own, Step, parse_features
 from sfumato.features.fit import Fit
 from sfumato.features.group_norm import GroupNorm
@@ -16,6 +17,7 @@ __all__ = [
     "Hog",
     "Own",
     "Pixels",
+    "PublicPCA",
     "RandomConv",
     "Resize",
     "Scattering",

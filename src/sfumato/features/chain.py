@@ -5,13 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
+from sfumato.data.population import PublicData, Records, require_public
 from sfumato.errors import BadValue, DataError, nearest
+from sfumato.features.basis import PublicPCA, drawn
 from sfumato.features.group_norm import GroupNorm
 from sfumato.features.pictures import Box, Grey, Hog, Pixels, RandomConv, Resize, UnitNorm, whole
 from sfumato.features.scattering import Scattering
@@ -19,6 +21,7 @@ from sfumato.features.threads import one_thread
 from sfumato.imports import import_path, is_import_path
 from sfumato.key import Key
 
+_PCA = "pca"  # is made of public records, so it is not among STEPS
 _CHUNK = 32  # records in work at once, so that they stay in the cache; no result depends on it
 
 # A map of records, [n, ...] to [n, ...]: each record by itself, fixed before any client's data is seen.
@@ -121,19 +124,45 @@ class Features:
         return x
 
 
-def parse_features(words: str) -> Features:
+def parse_features(words: str, public: PublicData | None = None) -> Features:
     """The map that words name, divided by commas: `hog:8`, `resize:16,random-conv:64`, `module:attribute`.
+
+    Of `public` records, mapped by the steps before it, `pca:DIMENSION` or `pca:DIMENSION:WHITEN` learns its basis.
 
     >>> parse_features("resize:16,random-conv:64")(torch.zeros(2, 1, 28, 28)).shape
     torch.Size([2, 576])
     """
-    return Features(tuple(_step(word.strip()) for word in words.split(",")))
+    steps: list[Step] = []
+    for word in words.split(","):
+        steps.append(_step(word.strip(), tuple(steps), public))
+    return Features(tuple(steps))
 
 
-def _step(word: str) -> Step:
+def _step(word: str, before: tuple[Step, ...], public: PublicData | None) -> Step:
     name, _, number = word.partition(":")
+    if name == _PCA:
+        return _pca(number, Features(before), public)
     if name in STEPS:
         return STEPS[name](number)
     if is_import_path(word):
         return _own(word)
-    raise BadValue(f"unknown features {word!r}. {nearest(name, STEPS)} Your own are module:attribute.")
+    raise BadValue(f"unknown features {word!r}. {nearest(name, [*STEPS, _PCA])} Your own are module:attribute.")
+
+
+def _pca(numbers: str, before: Features, public: PublicData | None) -> PublicPCA:
+    dimension, colon, whiten = numbers.partition(":")
+    try:
+        power = float(whiten) if colon else 0.5
+    except ValueError:
+        raise BadValue(
+            f"features '{_PCA}:{numbers}': {whiten!r} is no number from 0 to 1. Write pca:200:0.5, say."
+        ) from None
+    wanted = whole(_PCA, dimension, None)
+    if public is None:
+        raise BadValue(
+            f"features '{_PCA}:{numbers}' without public records: a basis learnt from clients' records tells of them. Name public "
+            "records (--public, or parse_features(words, public)), or leave pca out."
+        )
+    few = drawn(require_public(public, "pca"))
+    mapped = replace(few, records=Records(before(few.records.x), few.records.y))
+    return PublicPCA.learn(mapped, wanted, power)

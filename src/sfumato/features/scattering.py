@@ -26,7 +26,7 @@ class Scattering:
     those of kymatio's `Scattering2D(J=scales, shape=(h, w), L=directions, max_order=2)`.
 
     Fourier transforms and matrix products round by shapes, by alignment and by the number of threads. So each record is mapped
-    alone, in memory of its own, by one thread: every record takes the same way, and what it becomes depends on no other record.
+    alone, copied to memory of its own, by one thread: all take the same way, and what one becomes depends on no other record.
     Numbers that are not finite count as 0.
 
     >>> Scattering()(torch.zeros(2, 1, 28, 28)).shape
@@ -50,7 +50,7 @@ class Scattering:
         x = torch.where(x.isfinite(), x, 0.0).float()
         with torch.no_grad(), one_thread():
             bank = _bank(self.scales, self.directions, height, width)
-            return torch.stack([bank.scattered(record.clone(memory_format=torch.contiguous_format)) for record in x])
+            return torch.stack([bank.scattered(record) for record in x])
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +67,7 @@ class _Bank:
     def scattered(self, picture: Tensor) -> Tensor:
         """[c, h, w] to [c * paths, ...]; paths in kymatio's order."""
         scales = len(self.blurs)
-        picture = picture[:, self.rows, self.columns]
+        picture = picture[:, self.rows, self.columns]  # a copy, at the start of a block of memory as every other
         spectrum = torch.fft.fft2(picture)[:, None]
         zeroth, first, second = self.blurred(picture[:, None], 0), [], []
         for scale in range(scales):
