@@ -1,6 +1,7 @@
 """Maps of single records, fixed before training: `--features scattering,pca:200`, `parse_features(...)`."""
 
 from sfumato.features.basis import PublicPCA
+from sfumato.features.cache import cached, mapped
 from sfumato.features.chain import STEPS, Features, Own, Step, parse_features
 from sfumato.features.fit import Fit
 from sfumato.features.group_norm import GroupNorm
@@ -23,5 +24,7 @@ __all__ = [
     "Scattering",
     "Step",
     "UnitNorm",
+    "cached",
+    "mapped",
     "parse_features",
 ]

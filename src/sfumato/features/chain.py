@@ -114,9 +114,13 @@ class Features:
             )
         if not len(x):
             return self(x.new_zeros(1, *x.shape[1:]))[:0]
-        network = any(isinstance(step, Own) for step in self.steps)  # which may be large enough for all cores
-        with nullcontext() if network else one_thread():
+        with nullcontext() if self.has_own else one_thread():
             return torch.cat([self._mapped(part) for part in torch.split(x, _CHUNK)])
+
+    @property
+    def has_own(self) -> bool:
+        """Whether a network of the user's own is among the steps, which may be large enough for all cores."""
+        return any(isinstance(step, Own) for step in self.steps)
 
     def _mapped(self, x: Tensor) -> Tensor:
         for step in self.steps:
