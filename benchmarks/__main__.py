@@ -16,6 +16,7 @@ NAMES = {
     "client_level": (QUICK,),
     "exact_noise": (QUICK,),
     "neighbours": (QUICK,),
+    "scattering": (PEERS, QUICK),
 }
 
 

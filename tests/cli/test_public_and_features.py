@@ -52,6 +52,21 @@ def test_public_records_are_a_domain_of_their_own(sfumato: Command, usps_folder:
     assert sfumato("evaluate", "a").status == 0
 
 
+def test_a_basis_is_learnt_from_public_records_and_again_when_a_run_is_resumed(
+    sfumato: Command, usps_folder: Path
+) -> None:
+    public = ["--public", "usps", "--data-dir", str(usps_folder), "--features", "scattering,group-norm,pca:9,unit-norm"]
+    options = [*SMALL[2:], *public, "--seed", "0", "--quiet"]
+    answer = sfumato("train", *options, "--rounds", "1", "--out", "a")
+    assert answer.status == 0, answer.err
+    assert sfumato("train", "--resume", "a", "--rounds", "2", "--quiet").status == 0
+    assert sfumato("train", *options, "--rounds", "2", "--out", "b").status == 0
+    assert json.loads(Path("a/run.json").read_text())["input_shape"] == [9]
+    first, second = (load_run(Path(name)) for name in "ab")
+    assert all(torch.equal(p, q) for p, q in zip(first.parameters(), second.parameters(), strict=True))
+    assert sfumato("evaluate", "a").status == 0
+
+
 def test_public_data_reach_the_recipe_with_their_pictures(usps_folder: Path) -> None:
     request = Request(recipe="udp-fl", options={"aggregate": "mode-connectivity", "noise_multiplier": 1.0})
     for key, value in (("public", "usps"), ("folder", str(usps_folder)), ("features", "pixels"), ("clients", 10)):
@@ -76,6 +91,10 @@ def test_public_data_reach_the_recipe_with_their_pictures(usps_folder: Path) -> 
         (["--public", "digits"], "hold the same records"),
         (["--features", "hogg"], "Did you mean 'hog'"),
         (["--features", "hog:5"], "have not 2x2 cells"),
+        (["--features", "scattering:4"], "8x8 pixels are smaller than 16x16"),
+        (["--features", "scattering,group-norm:5"], "81 channels cannot be parted into 5 equal groups"),
+        (["--features", "pca:5"], "a basis learnt from clients' records tells of them"),
+        (["--features", "pca:65", "--public-records", "100"], "have at most 64 directions"),
     ],
 )
 def test_what_cannot_be_is_refused(sfumato: Command, options: list[str], said: str) -> None:

@@ -6,7 +6,6 @@ import math
 import pickle
 import sys
 import types
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -19,6 +18,7 @@ from sfumato.errors import BadValue, DataError
 from sfumato.features import STEPS, Box, Features, Fit, Grey, Own, RandomConv, Resize, UnitNorm, parse_features
 from sfumato.features.pictures import _filters
 from sfumato.key import Key
+from tests.features.law import law_of_single_records, pictures
 
 WORDS = [
     "pixels",
@@ -28,22 +28,9 @@ WORDS = [
     "resize:23,grey,hog",
     "box:2,unit-norm",
     "grey,unit-norm",
+    "scattering:1,group-norm:9",
+    "grey,scattering,group-norm",
 ]
-
-
-def pictures(count: int, *shape: int) -> Tensor:
-    return torch.from_numpy(Key.from_seed(5).uniform(count * torch.Size(shape).numel())).float().reshape(count, *shape)
-
-
-def law_of_single_records(step: Callable[[Tensor], Tensor], x: Tensor) -> None:
-    """To the last bit: alone, in another batch, at another place, beside other records."""
-    whole = step(x)
-    assert torch.equal(whole, torch.cat([step(one) for one in x.split(1)]))
-    order = torch.from_numpy(Key.from_seed(1).permutations(1, len(x))[0])
-    assert torch.equal(whole[order], step(x[order]))
-    assert torch.equal(whole[7:], step(x[7:]))
-    others = torch.cat([x[:1] * 1000.0, x[1:2], x[2:] * torch.nan])
-    assert torch.equal(whole[1], step(others)[1])
 
 
 @pytest.mark.parametrize("words", WORDS)

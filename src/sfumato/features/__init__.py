@@ -1,8 +1,12 @@
-"""Maps of single records, fixed before training: `--features resize:16,random-conv:64`, `parse_features(...)`."""
+"""Maps of single records, fixed before training: `--features scattering,pca:200`, `parse_features(...)`."""
 
+from sfumato.features.basis import PublicPCA
+from sfumato.features.cache import cached, mapped
 from sfumato.features.chain import STEPS, Features, Own, Step, parse_features
 from sfumato.features.fit import Fit
+from sfumato.features.group_norm import GroupNorm
 from sfumato.features.pictures import Box, Grey, Hog, Pixels, RandomConv, Resize, UnitNorm
+from sfumato.features.scattering import Scattering
 
 __all__ = [
     "STEPS",
@@ -10,12 +14,17 @@ __all__ = [
     "Features",
     "Fit",
     "Grey",
+    "GroupNorm",
     "Hog",
     "Own",
     "Pixels",
+    "PublicPCA",
     "RandomConv",
     "Resize",
+    "Scattering",
     "Step",
     "UnitNorm",
+    "cached",
+    "mapped",
     "parse_features",
 ]

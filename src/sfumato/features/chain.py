@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
+from sfumato.data.population import PublicData, Records, require_public
 from sfumato.errors import BadValue, DataError, nearest
+from sfumato.features.basis import PublicPCA, drawn
+from sfumato.features.group_norm import GroupNorm
 from sfumato.features.pictures import Box, Grey, Hog, Pixels, RandomConv, Resize, UnitNorm, whole
+from sfumato.features.scattering import Scattering
+from sfumato.features.threads import one_thread
 from sfumato.imports import import_path, is_import_path
 from sfumato.key import Key
 
+_PCA = "pca"  # is made of public records, so it is not among STEPS
 _CHUNK = 32  # records in work at once, so that they stay in the cache; no result depends on it
 
 # A map of records, [n, ...] to [n, ...]: each record by itself, fixed before any client's data is seen.
@@ -72,11 +78,13 @@ def _takes_something(function: Callable[..., Any]) -> bool:
 # The words of --features: each makes a step of the number behind its colon, which is empty where there is none.
 STEPS: dict[str, Callable[[str], Step]] = {
     "pixels": lambda number: _without("pixels", number, Pixels()),
+    "scattering": lambda number: Scattering(whole("scattering", number, 2)),
     "hog": lambda number: Hog(whole("hog", number, 4)),
     "random-conv": lambda number: RandomConv(whole("random-conv", number, 64)),
     "resize": lambda number: Resize(*2 * (whole("resize", number, None),)),
     "box": lambda number: Box(whole("box", number, 4)),
     "grey": lambda number: _without("grey", number, Grey()),
+    "group-norm": lambda number: GroupNorm(whole("group-norm", number, 27)),
     "unit-norm": lambda number: _without("unit-norm", number, UnitNorm()),
 }
 
@@ -93,7 +101,8 @@ class Features:
 
     The map of a record depends on no other record, to the last bit: not on the batch that it is in, nor on its place there. So a
     changed record changes no other record's features, on which rests what is stated of votes of neighbours. It holds because
-    each step says so of itself (`pictures.py`, `Own`); here batches are only cut and joined. No client's data decide it.
+    each step says so of itself (`pictures.py`, `scattering.py`, `basis.py`, `Own`); here batches are only cut and joined. No
+    client's data decide it.
     """
 
     steps: tuple[Step, ...]
@@ -105,9 +114,13 @@ class Features:
             )
         if not len(x):
             return self(x.new_zeros(1, *x.shape[1:]))[:0]
-        network = any(isinstance(step, Own) for step in self.steps)  # which may be large enough for all cores
-        with nullcontext() if network else _one_thread():
+        with nullcontext() if self.has_own else one_thread():
             return torch.cat([self._mapped(part) for part in torch.split(x, _CHUNK)])
+
+    @property
+    def has_own(self) -> bool:
+        """Whether a network of the user's own is among the steps, which may be large enough for all cores."""
+        return any(isinstance(step, Own) for step in self.steps)
 
     def _mapped(self, x: Tensor) -> Tensor:
         for step in self.steps:
@@ -115,32 +128,45 @@ class Features:
         return x
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Chunks are too small to be shared out: threads would wait for each other, on a busy machine for most of the time."""
-    before = torch.get_num_threads()
-    if before > 1:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        if before > 1:
-            torch.set_num_threads(before)
-
-
-def parse_features(words: str) -> Features:
+def parse_features(words: str, public: PublicData | None = None) -> Features:
     """The map that words name, divided by commas: `hog:8`, `resize:16,random-conv:64`, `module:attribute`.
+
+    Of `public` records, mapped by the steps before it, `pca:DIMENSION` or `pca:DIMENSION:WHITEN` learns its basis.
 
     >>> parse_features("resize:16,random-conv:64")(torch.zeros(2, 1, 28, 28)).shape
     torch.Size([2, 576])
     """
-    return Features(tuple(_step(word.strip()) for word in words.split(",")))
+    steps: list[Step] = []
+    for word in words.split(","):
+        steps.append(_step(word.strip(), tuple(steps), public))
+    return Features(tuple(steps))
 
 
-def _step(word: str) -> Step:
+def _step(word: str, before: tuple[Step, ...], public: PublicData | None) -> Step:
     name, _, number = word.partition(":")
+    if name == _PCA:
+        return _pca(number, Features(before), public)
     if name in STEPS:
         return STEPS[name](number)
     if is_import_path(word):
         return _own(word)
-    raise BadValue(f"unknown features {word!r}. {nearest(name, STEPS)} Your own are module:attribute.")
+    raise BadValue(f"unknown features {word!r}. {nearest(name, [*STEPS, _PCA])} Your own are module:attribute.")
+
+
+def _pca(numbers: str, before: Features, public: PublicData | None) -> PublicPCA:
+    dimension, colon, whiten = numbers.partition(":")
+    try:
+        power = float(whiten) if colon else 0.5
+    except ValueError:
+        raise BadValue(
+            f"features '{_PCA}:{numbers}': {whiten!r} is no number from 0 to 1. Write pca:200:0.5, say."
+        ) from None
+    wanted = whole(_PCA, dimension, None)
+    if public is None:
+        raise BadValue(
+            f"features '{_PCA}:{numbers}' without public records: a basis learnt from clients' records tells of them. Name public "
+            "records (--public, or parse_features(words, public)), or leave pca out."
+        )
+    few = drawn(require_public(public, "pca"))
+    mapped = replace(few, records=Records(before(few.records.x), few.records.y))
+    return PublicPCA.learn(mapped, wanted, power)

@@ -226,7 +226,7 @@ def _with_features(data: DataRequest, found: _Data) -> _Data:
     features, test, public = Features(()), found.test, found.public
     if data.features is not None:
         with _naming(f"the features {data.features!r}"):
-            features = parse_features(data.features)
+            features = parse_features(data.features, public)
             test, public = (_mapped(part, features) for part in (test, public))
     steps: tuple[Step, ...] = (*found.fit, *features.steps)
     if not steps:
