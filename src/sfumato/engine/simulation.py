@@ -117,7 +117,8 @@ class Simulation:
         if client is not None and not 0 <= client < self.population.size:
             raise BadValue(f"client={client}: the population has clients 0 to {self.population.size - 1}.")
         proof, spent = self.derivation.units.get(unit), self.ledger.spent(unit)
-        view = "the server" if server else "everyone who sees the model"
+        channel = self.job.slots.round.channel
+        view = channel.receiver if server else "everyone who sees the model"
         why = ""
         if (claim := self.unproven(delta)) is not None:
             claimed = claim["claimed_epsilon"]
@@ -139,7 +140,15 @@ class Simulation:
             event = for_client(event, client)
         relation = (spent or proof).relation
         assumptions = (*proof.assumptions, *self.population.caution(unit), *extra)
-        found = guarantee(event, delta, unit=unit, relation=relation, view=view, assumptions=assumptions)
+        found = guarantee(
+            event,
+            delta,
+            unit=unit,
+            relation=relation,
+            view=view,
+            assumptions=assumptions,
+            unpaid=channel.sees_before_noise,
+        )
         return found if client is None else replace(found, client=client)
 
     def unproven(self, delta: float) -> dict[str, Any] | None:
