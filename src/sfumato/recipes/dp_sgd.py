@@ -22,7 +22,7 @@ def dp_sgd(
     clip: float = 1.0,
     noise_multiplier: float = 1.0,
     optimizer: str = "momentum",
-    lr: float = 0.5,
+    lr: float = 0.2,
     momentum: float = 0.9,
     weight_decay: float = 0.0,
     average: float = 0.0,

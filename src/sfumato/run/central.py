@@ -25,6 +25,9 @@ def check_central(request: Request, own_data: bool) -> None:
         raise BadValue(
             f"budgets: in {name} one holder has all the records, and one budget holds for each. Give --epsilon."
         )
+    records = request.options.get("records", 1)
+    if isinstance(records, int) and records < 1:
+        raise BadValue(f"records={records}: how many records the holder has, at least 1. It is declared and public.")
     if own_data and "records" not in request.options:
         raise BadValue(
             f"--data {data.name}: how many records has it? Declare it with --records: it is public, and not counted."

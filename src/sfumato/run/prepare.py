@@ -60,11 +60,11 @@ def prepare(request: Request, found: Mapping[str, Any] | None = None) -> Prepare
     however many rounds it gets.
     """
     request.require_named("simulate(round, population, module, objective, ...).")
-    if not request.budgets or request.delta is not None:
-        check_delta(request.chosen_delta)
     central, own_data = request.central, is_own_data(request.data.name)
     if central:
         check_central(request, own_data)
+    if not request.budgets or request.delta is not None:
+        check_delta(request.chosen_delta)
     found_data = _with_features(request.data, _with_public(request.data, _data(request.data, central)))
     population, test, outputs, counts = found_data.population, found_data.test, found_data.outputs, found_data.counts
     if central:

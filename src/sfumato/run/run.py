@@ -30,7 +30,6 @@ from sfumato.run.prepare import Prepared
 from sfumato.run.summary import planned_round, resolved, summary
 from sfumato.voting.told import told
 
-
 _CHECKPOINT_SECONDS = 1.0  # where rounds are single steps, which take less time than a checkpoint
 
 
