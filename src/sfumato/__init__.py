@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from sfumato.objective import regression as regression
     from sfumato.pieces.after_noise import LaplacianSmoothing as LaplacianSmoothing
     from sfumato.pieces.after_noise import PostProcess as PostProcess
+    from sfumato.pieces.channel import OneHolder as OneHolder
     from sfumato.pieces.channel import Plain as Plain
     from sfumato.pieces.channel import SecureSum as SecureSum
     from sfumato.pieces.channel import Shuffler as Shuffler

@@ -80,10 +80,11 @@ def guarantee(
     view: str,
     assumptions: tuple[str, ...] = (),
     accountant_name: str = "auto",
+    unpaid: str = "it sees the messages before any noise",
 ) -> Guarantee:
-    """The guarantee for what happened."""
+    """The guarantee for what happened; `unpaid` says why there is none in a view without an event."""
     check_delta(delta)
-    why = "it sees the messages before any noise" if event is None else why_not_private(event)
+    why = unpaid if event is None else why_not_private(event)
     if event is not None and why is None:
         chosen = Auto().choose(event) if accountant_name == "auto" else accountant(accountant_name)
         epsilon = chosen.epsilon(event, delta)

@@ -22,6 +22,7 @@ from sfumato import (
     LaplacianSmoothing,
     Mean,
     NoiseShare,
+    OneHolder,
     Plain,
     Poisson,
     PostProcess,
@@ -62,7 +63,7 @@ def draw(random: Random) -> Case:
         shape = Shape(shape.layers, idle=10_000)
     size = min(getattr(sample, "size", population), population)
     smallest = (random.randint(1, size), max(1, size - 1))
-    channel = random.choice((Plain(), Shuffler(), SecureSum(), *map(SecureSum, smallest)))
+    channel = random.choice((Plain(), OneHolder(), Shuffler(), SecureSum(), *map(SecureSum, smallest)))
     slots: dict[str, Any] = {
         "sample": sample,
         "client": () if private_steps else _client(random, shape, at_client, _honest(sample, channel, population)),

@@ -31,6 +31,7 @@ from sfumato import (
     LaplacianSmoothing,
     Mean,
     NoiseShare,
+    OneHolder,
     Plain,
     Poisson,
     PostProcess,
@@ -231,7 +232,7 @@ class Semantics:
         before, message = _client_noise(round, stddev)
         smoothing, server = _server_noise(round, stddev, message)
         if not isinstance(
-            round.channel, Plain | SecureSum | Shuffler
+            round.channel, Plain | OneHolder | SecureSum | Shuffler
         ):  # Gaussian messages gain nothing from a shuffler
             raise Unmodelled(f"what {round.channel} shows")
         sums = isinstance(round.channel, SecureSum)

@@ -703,7 +703,7 @@ def test_bad_values_are_refused() -> None:
     layout = Layout.of(module)
     good = ClippedSum(module, layout, squared, 1.0)
     row, x, y = layout.row(module), torch.randn(5, 6), torch.ones(5)
-    for wrong, word in (({"norm": 0.0}, "norm"), ({"norm": math.nan}, "norm"), ({"micro_batch": 0}, "micro_batch")):
+    for wrong, word in (({"norm": 0.0}, "norm"), ({"norm": math.nan}, "norm"), ({"micro_batch": -1}, "micro_batch")):
         with pytest.raises(BadValue, match=word):
             ClippedSum(module, layout, squared, **{"norm": 1.0, **wrong})  # type: ignore[arg-type]
     with pytest.raises(BadValue, match="layout"):

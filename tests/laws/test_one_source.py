@@ -214,13 +214,17 @@ def test_explain_prints_what_the_recipe_derives() -> None:
     from sfumato.recipes import RECIPES, build
 
     for name in RECIPES:
-        proof = build(name, 1000, {}).derive(population=1000, dimension=1000).primary
+        clients = 1 if RECIPES[name].central else 1000
+        proof = build(name, clients, {}).derive(population=clients, dimension=1000).primary
         lines = CliRunner().invoke(app, ["explain", name, "--rounds", "3"]).output.splitlines()
-        for words, event in (
-            ("everyone who sees the model", proof.world),
-            ("the server, if it samples honestly", proof.server),
-            ("the server, whoever chooses the cohort", proof.chooser),
-        ):
+        views = {
+            "everyone who sees the model": proof.world,
+            "the server, if it samples honestly": proof.server,
+            "the server, whoever chooses the cohort": proof.chooser,
+        }
+        if RECIPES[name].central:
+            views = {"everyone who sees the model": proof.world, "the holder of the records": None}
+        for words, event in views.items():
             said = next(line for line in lines if line.startswith(f"  {words} ")).rpartition("  ")[2].strip()
             spent = None if event is None else Repeated(event, 3)
             derived = guarantee(spent, DELTA, unit=proof.unit, relation=proof.relation, view="x")

@@ -18,7 +18,7 @@ from tests.helpers import dp_round
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_recipe_comes_back(recipe: str) -> None:
-    round = build(recipe, 1000, {})
+    round = build(recipe, 1 if RECIPES[recipe].central else 1000, {})
     assert read_round(text(round)) == round and round_text(round) == text(round)
 
 

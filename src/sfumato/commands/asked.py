@@ -13,16 +13,17 @@ from sfumato.errors import BadValue, nearest
 from sfumato.recipes import find
 from sfumato.run.request import DataRequest, Request, parse_setting
 
+_EVALUATIONS = 50  # of a run whose rounds are single steps, unless told otherwise
+
 
 def request_from(recipe: str | None, config: str | None, chosen: dict[str, Any], settings: list[str]) -> Request:
     """The config, else the defaults, with what the options and then --set change."""
-    request = Request.from_toml(Path(config)) if config else Request()
-    request.require_named("simulate(round, population, module, objective, ...).")
     if recipe:
         find(recipe)
-        own = find(recipe).rounds
-        rounds = own if own is not None and not config else request.rounds
-        request = replace(request, recipe=recipe, pieces=None, rounds=rounds)
+    request = Request.from_toml(Path(config)) if config else Request.of_recipe(recipe)
+    request.require_named("simulate(round, population, module, objective, ...).")
+    if recipe:
+        request = replace(request, recipe=recipe, pieces=None)
     if "data" in chosen and chosen["data"] != "digits" and not config:  # the defaults are those of digits
         declared = "clients" in chosen or any(words.startswith("data.clients=") for words in settings)
         request = _of_other_data(request, chosen["data"], declared)
@@ -43,6 +44,8 @@ def request_from(recipe: str | None, config: str | None, chosen: dict[str, Any],
         request = request.with_value(key, value)
     keys = {key for key, _ in changes}
     _refuse_unused(request, chosen, keys)
+    if request.central and not config and "evaluate_every" not in keys:
+        request = replace(request, evaluate_every=max(1, request.rounds // _EVALUATIONS))
     return _with_a_budget(request, taken_away="epsilon" in keys)
 
 
@@ -67,11 +70,14 @@ def _of_other_data(request: Request, data: str, declared: bool) -> Request:
     """
     from sfumato.data.load import NATURAL
 
-    if not declared and (":" in data or Path(data).is_dir()):
+    central = request.central
+    if not (declared or central) and (":" in data or Path(data).is_dir()):
         raise BadValue(
             f"--data {data}: how many clients has it? Declare it with --clients: it is public, and not counted."
         )
     own = {"records_per_client": 0, "clients": 100, **NATURAL.get(data, {})}
+    if central:
+        own |= {"clients": 1, "split": "iid"}
     return replace(request, data=replace(request.data, **own))
 
 
@@ -89,6 +95,12 @@ def _refuse_unused(request: Request, typed: Collection[str], keys: Collection[st
     if "options.stddev_of" in keys and "stddev" not in request.options:
         raise BadValue(
             f"--stddev-of {request.options['stddev_of']}: no --stddev is given, so there is nothing to count. Give both or none."
+        )
+    moves = request.options.get("optimizer", "momentum")
+    if request.central and "options.momentum" in keys and moves != "momentum":
+        raise BadValue(
+            f"--momentum {request.options['momentum']}: --optimizer {moves} has none. Leave it out, or take --optimizer momentum, "
+            "which is SGD with momentum."
         )
     from sfumato.run.prepare import is_own_data
 

@@ -38,12 +38,13 @@ KEYS = dict(_keys())
 _RECIPE_HELP = {
     "sample": "poisson:RATE, fixed:SIZE or everyone.",
     "relation": "add_remove, replace or zero_out; else the sampler's own.",
-    "batch": "Records of a local step: fixed:SIZE, poisson:RATE or everyone.",
-    "records": "The fewest records that a client has: declared and public.",
-    "optimizer": "Of the clients: sgd, momentum or adam.",
+    "batch": "Records of a local step (dp-sgd: of a round): fixed:SIZE, poisson:RATE or everyone.",
+    "records": "The fewest records that a client has: declared and public. dp-sgd: how many there are; of data known by name they "
+    "are counted.",
+    "optimizer": "Of the clients, or of dp-sgd: sgd, momentum or adam.",
     "helper_weight": "Weight of the global model in a client's own; 1 keeps no own models.",
-    "clip": "L2 norm that a whole update (prifedsync: a record's gradient) is clipped to; udp-fl: in the norm of its law, 0 is 1 "
-    "under L2 and 4 under L1.",
+    "clip": "L2 norm that a whole update (dp-sgd, prifedsync: a record's gradient) is clipped to; udp-fl: in the norm of its law, "
+    "0 is 1 under L2 and 4 under L1.",
     "law": "Of the noise: gaussian or laplace-l2 (L2 clip), laplace or staircase (L1 clip); unproven: laplace-as-published, "
     "staircase-as-published.",
     "aggregate": "mean, median, trimmed, geometric; on --public-records: mode-connectivity, or its control mean-then-public.",
@@ -62,12 +63,13 @@ _RECIPE_HELP = {
     "student": "How the server learns from votes: ridge (one linear layer, closed form), fit or vat.",
     "order": "What is asked in later rounds: in-order, balanced or uncertain.",
     "weight_cap": "Weigh clients by min(records, cap) / cap; 0 weighs all the same.",
-    "lr": "Learning rate of the clients.",
+    "lr": "Learning rate of the clients, or of dp-sgd.",
     "epochs": "Local passes over a client's records.",
     "steps": "Local steps instead of epochs, if not 0.",
     "batch_size": "Records in a local step.",
-    "momentum": "Momentum of the clients.",
-    "weight_decay": "Weight decay of the clients.",
+    "momentum": "Momentum of the clients, or of dp-sgd's optimizer momentum.",
+    "weight_decay": "Weight decay of the clients, or of dp-sgd.",
+    "micro_batch": "Records in work at once, which changes speed and no result; 0: as many as suit the model.",
     "lr_decay": "Factor on the learning rate after each round.",
     "proximal": "Strength of the pull to the global model (FedProx).",
     "server_optimizer": "sgd, momentum or adam.",

@@ -25,9 +25,11 @@ def recipes(json: Json = False) -> None:
 
 def explain(
     recipe: Annotated[str, typer.Argument(help="A recipe's name; see sfumato recipes.")],
-    clients: Annotated[int, typer.Option(help="The declared population.")] = 1000,
+    clients: Annotated[
+        int | None, typer.Option(help="The declared population: 1000, and 1 where one holder has all records.")
+    ] = None,
     rounds: Annotated[
-        int | None, typer.Option(help="After how many rounds to say what was spent: 100, and 1 where clients vote.")
+        int | None, typer.Option(help="After how many rounds to say what was spent: the recipe's own number, or 100.")
     ] = None,
     delta: Annotated[float, typer.Option(help="At which delta.")] = 1e-5,
     secure: Annotated[bool, typer.Option("--secure", help="With exact noise, as train --secure has it.")] = False,
@@ -37,7 +39,9 @@ def explain(
     from sfumato.claim import table
     from sfumato.exact_round import secure as exactly
 
-    found, round = find(recipe), build(recipe, clients, {})
+    found = find(recipe)
+    clients = clients if clients is not None else 1 if found.central else 1000
+    round = build(recipe, clients, {})
     rounds = rounds if rounds is not None else found.rounds or 100
     each = _Each(budgets, clients, rounds) if budgets else None
     round = round if each is None else each.plan(round)
@@ -45,20 +49,24 @@ def explain(
     derivation = round.derive(population=clients, dimension=1000)
     proof = derivation.primary
     typer.echo(f"{found.name}: {found.summary} ({found.paper})\n")
-    typer.echo(f"derivation for one {proof.unit}, {proof.relation.words}, {clients} clients:")
+    receiver, who = round.channel.receiver, "one holder" if found.central else f"{clients} clients"
+    typer.echo(f"derivation for one {proof.unit}, {proof.relation.words}, {who}:")
     typer.echo(table(proof.steps))
     typer.echo(f"\neach round costs, against everyone who sees the model: {proof.world.words()}")
     server = "nothing is proven" if proof.server is None else proof.server.words()
-    typer.echo(f"each round costs, against the server: {server}")
+    typer.echo(f"each round costs, against {receiver}: {server}")
     if proof.assumptions:
         typer.echo(f"assuming: {'; '.join(proof.assumptions)}")
     typer.echo(f"\nafter {rounds} {'round' if rounds == 1 else 'rounds'}, epsilon at delta {delta:g}:")
-    for who, view in (
-        ("everyone who sees the model", "world"),
-        ("the server, if it samples honestly", "server"),
-        ("the server, whoever chooses the cohort", "chooser"),
-    ):
-        typer.echo(f"  {who:<40} {_epsilon(proof.seen(view, rounds), delta)}")
+    views = {"everyone who sees the model": "world", receiver: "server"}
+    if not found.central:
+        views = {
+            "everyone who sees the model": "world",
+            f"{receiver}, if it samples honestly": "server",
+            f"{receiver}, whoever chooses the cohort": "chooser",
+        }
+    for whom, view in views.items():
+        typer.echo(f"  {whom:<40} {_epsilon(proof.seen(view, rounds), delta)}")
     if round.unproven:
         from sfumato.unproven import claims
 

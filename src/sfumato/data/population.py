@@ -134,6 +134,16 @@ class Population:
         fingerprint = None if self.fingerprint is None else digest(self.fingerprint, function)
         return replace(self, load=_Mapped(self, function), fingerprint=fingerprint, source="")
 
+    def kept(self) -> Population:
+        """The same people, whose records stay in memory once they were loaded, if they cannot change and are not too many."""
+        return replace(self, load=_Mapped(self, _as_it_is))
+
+    def joined(self) -> Population:
+        """One client, who holds the records of all."""
+        fingerprint, identity = (name and digest("joined", name) for name in (self.fingerprint, self.identity))
+        named = replace(self, fingerprint=fingerprint, identity=identity, ids=(), source="", own_windows=False)
+        return replace(named, size=1, load=_Joined(self))
+
     def with_ids(self, ids: Ids) -> Population:
         """The same clients with these ids, if there are any: one number or text each, in the clients' order."""
         if ids is None:
@@ -253,6 +263,24 @@ class _Declared:
             return self.there.client(number)
         shape = self.there.client(0).train
         return Client(Records(shape.x[:0], shape.y[:0]))
+
+
+def _as_it_is(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+@dataclass(frozen=True)
+class _Joined:
+    there: Population
+
+    def __call__(self, number: int) -> Client:
+        clients = [self.there.client(each) for each in range(self.there.size)]
+        tests = [client.test for client in clients if client.test is not None]
+        return Client(_end_to_end([client.train for client in clients]), _end_to_end(tests) if tests else None)
+
+
+def _end_to_end(parts: list[Records]) -> Records:
+    return Records(*map(torch.cat, zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True)

@@ -69,10 +69,12 @@ def choose(slots: Slots, module: nn.Module, objective: Objective, example: Recor
     cohort = max(1, math.ceil(round.sample.expected(population)))
     if round.local.trial() is None:
         return Plan(workers=workers[-1] if cohort >= workers[-1] else 1)
+    alone = slots.alone or round.local.one_by_one  # one client is trained after another, whatever the block
+    if cohort == 1 and alone:
+        return Plan()  # one client keeps one worker busy, which has all threads
     trial = _Trial(round.local, module, layout, objective, example)
     candidates = [Plan(workers=many) for many in workers]
     block = min(_MOST_CLIENTS, _BLOCK_BYTES // (4 * layout.dimension))
-    alone = slots.alone or round.local.one_by_one  # one client is trained after another, whatever the block
     if block > 1 and not alone and not any(isinstance(part, _LOOP_ONLY) for part in module.modules()):
         sizes = [*(few for few in _SMALL_BLOCKS if few < block), block]
         works = (path for path in ("stacked", "vmapped") if trial.agrees(Plan(path, block)))

@@ -55,11 +55,13 @@ def simulate(
     shared_ledger: str | Path | None = None,
     force_ledger: bool = False,
     executor: Executor | None = None,
+    checkpoint_seconds: float = 0.0,
 ) -> Simulation:
     """Check everything, then give back the run. `sfumato.simulate` says what the arguments mean, and writes what was found.
 
     `own_budgets` are those of some clients: the run stops before the round that would pass one. `description` is whatever
-    else makes a run another one. A run that goes on finds its `shared_ledger` by itself.
+    else makes a run another one. A run that goes on finds its `shared_ledger` by itself. `checkpoint_seconds` is the least time
+    between two checkpoints; whoever breaks off calls `store()`.
     """
     population = require_population(population, "simulate")
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
@@ -85,9 +87,10 @@ def simulate(
     start = replace(start, attempt=attempt, params=start.params.to(device))
     limits = (*(() if budget is None else (Budget(*budget, derivation.primary.unit),)), *own_budgets)
     spending = Spending(ledger, shared, derivation, name, inputs.replay, seed is not None, limits)
-    return Simulation(
-        job, derivation, population, spending, rounds, root, path, start, diagnostics, inputs.data, executor
-    )
+    # Data that may have changed get new noise when rounds are computed again, which is paid for: so none ever are.
+    seconds = checkpoint_seconds if population.fingerprint is not None else 0.0
+    facts = (rounds, root, path, start, diagnostics, inputs.data, executor, seconds)
+    return Simulation(job, derivation, population, spending, *facts)
 
 
 def _job(

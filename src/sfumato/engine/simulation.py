@@ -1,7 +1,8 @@
 """A run that is ready to start, and what is known after each of its rounds.
 
 Each round goes in the order of the ledger: reserve, compute, checkpoint, settle, show. With a folder, a run that was
-killed at any moment goes on to the same result, within the same budget.
+killed at any moment goes on to the same result, within the same budget. Where rounds are short, one checkpoint stands for
+several: those after the last one are computed again, with the same noise, and are paid for already.
 """
 
 from __future__ import annotations
@@ -96,7 +97,10 @@ class Simulation:
     diagnostics: bool
     data: str  # names the data in the key: other data, other noise
     executor: Executor | None = None
+    checkpoint_seconds: float = 0.0  # at least so long between two of them, but for the last
     begun: bool = field(default=False, init=False)
+    _unstored: Checkpoint | None = field(default=None, init=False)
+    _reserved: list[tuple[Ledger, int]] = field(default_factory=list, init=False)
 
     def __repr__(self) -> str:
         return f"Simulation({self.population.size:,} clients, rounds {self.start.round} to {self.rounds})"
@@ -117,7 +121,8 @@ class Simulation:
         if client is not None and not 0 <= client < self.population.size:
             raise BadValue(f"client={client}: the population has clients 0 to {self.population.size - 1}.")
         proof, spent = self.derivation.units.get(unit), self.ledger.spent(unit)
-        view = "the server" if server else "everyone who sees the model"
+        channel = self.job.slots.round.channel
+        view = channel.receiver if server else "everyone who sees the model"
         why = ""
         if (claim := self.unproven(delta)) is not None:
             claimed = claim["claimed_epsilon"]
@@ -139,7 +144,15 @@ class Simulation:
             event = for_client(event, client)
         relation = (spent or proof).relation
         assumptions = (*proof.assumptions, *self.population.caution(unit), *extra)
-        found = guarantee(event, delta, unit=unit, relation=relation, view=view, assumptions=assumptions)
+        found = guarantee(
+            event,
+            delta,
+            unit=unit,
+            relation=relation,
+            view=view,
+            assumptions=assumptions,
+            unpaid=channel.sees_before_noise,
+        )
         return found if client is None else replace(found, client=client)
 
     def unproven(self, delta: float) -> dict[str, Any] | None:
@@ -160,7 +173,7 @@ class Simulation:
             yield from self._rounds(cohort)
 
     def _rounds(self, cohort: Cohort) -> Iterator[Progress]:
-        now = self.start
+        now, stored = self.start, time.monotonic()
         affordable = self.spending.affords(self.rounds, now.round, now.attempt)
         for number in range(now.round, self.rounds):
             started = time.perf_counter()
@@ -174,13 +187,21 @@ class Simulation:
             total = cohort.total(now.params, ids.tolist(), opening, *own)
             now = self._serve(now, total, opening, keys)
             now = replace(now, memory=cohort.keep(now.memory, now.params))
-            if self.folder is not None:
-                now.write(self.folder)
-            self.spending.settle(reservations)
+            self._unstored, self._reserved = now, [*self._reserved, *reservations]
+            if now.round == self.rounds or time.monotonic() - stored >= self.checkpoint_seconds:
+                self.store()
+                stored = time.monotonic()
             seconds = time.perf_counter() - started
             notes = {"cohort": len(ids), "norms": total.norms} if self.diagnostics else None
             shown = self.reported(now)
             yield Progress(now.round, self.rounds, shown, seconds, self.derivation, self, notes, now.memory, now.state)
+
+    def store(self) -> None:
+        """Write the checkpoint of the last round, if it waits to be written; whoever breaks off calls it."""
+        if self._unstored is not None and self.folder is not None:
+            self._unstored.write(self.folder)
+        self.spending.settle(self._reserved)
+        self._unstored, self._reserved = None, []
 
     def reported(self, at: Checkpoint) -> torch.Tensor:
         """The parameters to show and to keep, where training goes on from the checkpoint's own."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from sfumato.errors import BadValue
 from sfumato.gradients.choice import Choice, Way, chosen
 from sfumato.gradients.masks import KeyedMasks
+from sfumato.gradients.micro_batch import suited
 from sfumato.gradients.per_record_check import refuse_batch_statistics
 from sfumato.gradients.per_record_passes import one_by_one
 from sfumato.gradients.problem import NoRule, Problem
@@ -53,7 +54,7 @@ class ClippedSum:
 
     It is a pure function of its arguments. It works on copies of the module as it was when this was built (mode, buffers,
     frozen parameters), one for each thread that calls; the module itself is never touched. At most `micro_batch` records
-    are in work at once.
+    are in work at once; 0 lets the first batch say how many suit (`suited`).
 
     The first batch chooses the way, by made-up records of its shapes, so that the choice is the same in every worker and after
     a restart (where inputs are no real numbers, by its own records, once it has three): one pass with layer rules if every
@@ -68,7 +69,7 @@ class ClippedSum:
     ) -> None:
         if not (math.isfinite(norm) and norm > 0):
             raise BadValue(f"ClippedSum(norm={norm}): the norm must be positive. Use what a record may add, e.g. 1.0.")
-        if micro_batch < 1:
+        if micro_batch < 0:
             raise BadValue(f"ClippedSum(micro_batch={micro_batch}): at least one record must fit. Use e.g. 64.")
         if Layout.of(module) != layout:
             raise BadValue("the layout is not the module's: names or shapes differ. Use Layout.of(module).")
@@ -91,6 +92,7 @@ class ClippedSum:
         if len(x) == 0:
             return total
         with self._copy() as copied:
+            self.micro_batch = self.micro_batch or suited(copied.module, x, self.layout.dimension)
             choice = self._choice
             if choice is None and self.micro_batch > 1:
                 choice = chosen(copied, row, x, y)

@@ -269,10 +269,12 @@ class Ledger:
                     f"{budget.whose} of {budget.epsilon:g} at delta {budget.delta:g}. The run stops here."
                 )
 
-    def settle(self, reservation: int) -> None:
-        """Say that a round's output is stored."""
+    def settle(self, *reservations: int) -> None:
+        """Say that the output of rounds is stored."""
         with self._writing():
-            self._connection.execute("UPDATE spending SET settled = 1 WHERE id = ?", (reservation,))
+            self._connection.executemany(
+                "UPDATE spending SET settled = 1 WHERE id = ?", [(reservation,) for reservation in reservations]
+            )
 
     def holds(self, key: str) -> bool:
         """Whether a round with this key was reserved before."""

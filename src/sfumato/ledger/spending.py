@@ -44,9 +44,9 @@ class Spending:
         return [(ledger, number_in(ledger)) for ledger in self._ledgers()]
 
     def settle(self, reservations: list[tuple[Ledger, int]]) -> None:
-        """The round's output is stored."""
-        for ledger, reservation in reservations:
-            ledger.settle(reservation)
+        """The output of these rounds is stored."""
+        for ledger in dict.fromkeys(ledger for ledger, _ in reservations):
+            ledger.settle(*(reservation for of, reservation in reservations if of is ledger))
 
     def close(self) -> None:
         """Let go of the ledgers."""

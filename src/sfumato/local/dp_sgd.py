@@ -33,7 +33,7 @@ from sfumato.pieces.law import Gaussian, Law
 from sfumato.pieces.optimizer import GradientDescent
 from sfumato.pieces.payment import check_batch, pay_in_local_steps
 from sfumato.pieces.protocol import LocalPiece
-from sfumato.pieces.sampler import FixedSize, Sampler
+from sfumato.pieces.sampler import Everyone, FixedSize, Sampler
 from sfumato.shapes import Row, Rows
 
 
@@ -50,7 +50,8 @@ class DpSgd(LocalPiece):
     add/remove cost the clip norm, fixed-size ones twice that at rate size/records (a record that joins displaces another); all
     steps of a round happen only when the client takes part, which everybody may see (a mixture). It holds against the server
     too. For clients: nothing. With an exact law (RoundedGaussian) gradients are formed one at a time and cut off at a grid, so
-    that no rounding of a sum depends on a record; a batch then takes as long as its records one after another.
+    that no rounding of a sum depends on a record; a batch then takes as long as its records one after another. At most
+    `micro_batch` records are in work at once, as many as suit the model if it is 0; results do not depend on it but for rounding.
     """
 
     steps: int
@@ -68,9 +69,10 @@ class DpSgd(LocalPiece):
     fresh_rows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        counts = (self.steps, self.records, self.micro_batch)
-        if not all(isinstance(count, int) and count >= 1 for count in counts):
-            raise BadValue(f"{self}: steps, records and micro_batch are whole numbers of at least 1.")
+        if not all(isinstance(count, int) and count >= 1 for count in (self.steps, self.records)):
+            raise BadValue(f"{self}: steps and records are whole numbers of at least 1.")
+        if not isinstance(self.micro_batch, int) or self.micro_batch < 0:
+            raise BadValue(f"{self}: micro_batch is a whole number of records, or 0 for as many as suit the model.")
         if not (self.clip > 0.0 and math.isfinite(self.clip)):
             raise BadValue(f"DpSgd(clip={self.clip}): a positive, finite number is needed.")
         if self.order not in (1, 2):
@@ -132,7 +134,8 @@ class DpSgd(LocalPiece):
 
         def gradient(row: Row, drawn: Tensor, key: Key) -> Row:
             if rows.grid is None:
-                total = clipped(row, records.x[drawn], records.y[drawn], key.child("dropout"))
+                batch = records if isinstance(self.batch, Everyone) else _chosen(records, drawn)
+                total = clipped(row, batch.x, batch.y, key.child("dropout"))
             else:
                 total = _one_by_one(clipped, row, records, drawn, self.clip, rows, key.child("dropout"))
             noisy = self.law.sample((len(row),), stddev / step, key.child("noise")).mul_(step).add_(total.double())
@@ -144,6 +147,10 @@ class DpSgd(LocalPiece):
             return mean
 
         return _moved(self, task, gradient)
+
+
+def _chosen(records: Records, drawn: Tensor) -> Records:
+    return Records(records.x.index_select(0, drawn), records.y.index_select(0, drawn))  # much faster than x[drawn]
 
 
 def _one_by_one(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
+from sfumato.account.event import Unit
 from sfumato.claim import Claim, text
 from sfumato.errors import BadValue, UnsoundRound
 from sfumato.pieces.payment import check_honest, pay_by_shares, pay_shuffled
@@ -26,6 +27,30 @@ class Plain(Channel):
 
     def carry(self, claim: Claim) -> Claim:
         return claim if claim.share is None else pay_by_shares(claim, seen=claim.share)
+
+
+@dataclass(frozen=True)
+class OneHolder(Channel):
+    """Nothing is sent: who trains holds all the records, is trusted with them, and there is no server besides.
+
+    States: what holds against everyone who sees the model, and nothing against the holder, also where a message that was sent
+    would have been private. Records are what can be hidden: to hide the one client would be to hide them all.
+    """
+
+    shows: ClassVar[str] = "all records"
+    receiver: ClassVar[str] = "the holder of the records"
+    sees_before_noise: ClassVar[str] = "it has them all, and is trusted"
+    keeps_grid: ClassVar[bool] = True
+    keeps_distances: ClassVar[bool] = True
+
+    def carry(self, claim: Claim) -> Claim:
+        if claim.unit is Unit.CLIENT:
+            raise UnsoundRound(
+                "one holder has all the records, so to hide it as a client would be to hide them all.",
+                "hide single records (unit=Unit.RECORD), or let clients send messages (Plain()).",
+            )
+        claim = replace(Plain().carry(claim), server=None, chooser=None)
+        return claim.assuming("the holder of the records is trusted")
 
 
 @dataclass(frozen=True)

@@ -198,6 +198,16 @@ class Channel(Piece, Protocol):
 
     shows: ClassVar[str]  # What the server sees, in words.
 
+    @property
+    def receiver(self) -> str:
+        """Who the messages are for, in words (default: the server)."""
+        return "the server"
+
+    @property
+    def sees_before_noise(self) -> str:
+        """Why nothing may be proven against the receiver, in words (default: the messages come without noise)."""
+        return "it sees the messages before any noise"
+
     def order(self, count: int, key: Key) -> np.ndarray | None:
         """The order in which the server sees the messages, which then have no senders (default: as they were sent)."""
         return None

@@ -28,6 +28,7 @@ class Recipe:
     summary: str
     extends: str = ""  # the recipe whose options it takes besides its own
     rounds: int | None = None  # how many it takes, if nobody says
+    central: bool = False  # one client holds all records, and a round is one step
 
     @property
     def function(self) -> Callable[..., Round]:
@@ -75,6 +76,8 @@ _RECIPES = (
            "Models in a ball, noised at the client by a formula that is not proven: the baseline of UDP-FL"),
     Recipe("dp-fedsgd", "udp_fl", "Zhu et al. 2020",
            "One private step on each client's records a round: what votes are compared with", extends="udp-fl"),
+    Recipe("dp-sgd", "dp_sgd", "Abadi et al. 2016",
+           "Central training: one trusted holder of all records, each hidden in every step", rounds=300, central=True),
     Recipe("pate-fl", "voting", "Zhu et al. 2020",
            "Clients' own models vote on public records; the server trains a student on the noisy counts", rounds=1),
     Recipe("knn-fl", "voting", "Zhu et al. 2020",

@@ -67,7 +67,8 @@ def _views(run: Record) -> Html | None:
     """The server's view, and the other unit; what is as unproven as the model itself is not said again."""
     if not run.proven:
         return None
-    rows = [("Against the server", run.text("guarantee_server"))]
+    receiver = run.guarantee(run.text("unit"), "server").get("view") or "the server"
+    rows = [(f"Against {receiver}", run.text("guarantee_server"))]
     for unit in run.table("guarantees"):
         if unit != run.text("unit"):
             sentence = run.guarantee(unit, "world").get("sentence")

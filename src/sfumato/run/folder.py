@@ -31,12 +31,13 @@ class Line:
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
-    def append(self, folder: Path) -> None:
-        """Write it to the end of metrics.jsonl, and wait until it is on disk."""
+    def append(self, folder: Path, wait: bool = True) -> None:
+        """Write it to the end of metrics.jsonl, and `wait` until it is on disk, which one that holds no numbers need not."""
         with (folder / "metrics.jsonl").open("a") as file:
             file.write(self.to_json() + "\n")
             file.flush()
-            os.fsync(file.fileno())
+            if wait:
+                os.fsync(file.fileno())
 
 
 class Lock:

@@ -9,14 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import numpy as np
+from torch import Tensor, nn
 
 from sfumato import recipes
 from sfumato.budget.budgets import Budgets
 from sfumato.calibration import calibrate, with_noise
 from sfumato.data.load import NAMES, as_public, build_population, hold_out, share_records
 from sfumato.data.load import load as load_data
-from sfumato.data.population import Population, PublicData, Records, require_public
+from sfumato.data.population import Client, Population, PublicData, Records, require_public
 from sfumato.errors import BadValue, DataError, SfumatoError, nearest
 from sfumato.exact_round import secure
 from sfumato.features import Features, Fit, Step, parse_features
@@ -29,6 +30,7 @@ from sfumato.objective import Objective, classification, multi_label, next_chara
 from sfumato.pieces.sampler import FixedSize
 from sfumato.round import Round
 from sfumato.run.budgeted import budgeted
+from sfumato.run.central import check_central, held_together
 from sfumato.run.read_round import read_round
 from sfumato.run.request import DataRequest, ModelRequest, Request, typed
 from sfumato.update import Layout
@@ -58,10 +60,15 @@ def prepare(request: Request, found: Mapping[str, Any] | None = None) -> Prepare
     however many rounds it gets.
     """
     request.require_named("simulate(round, population, module, objective, ...).")
+    central, own_data = request.central, is_own_data(request.data.name)
+    if central:
+        check_central(request, own_data)
     if not request.budgets or request.delta is not None:
         check_delta(request.chosen_delta)
-    found_data = _with_features(request.data, _with_public(request.data, _data(request.data)))
+    found_data = _with_features(request.data, _with_public(request.data, _data(request.data, central)))
     population, test, outputs, counts = found_data.population, found_data.test, found_data.outputs, found_data.counts
+    if central:
+        request, population = held_together(request, population, own_data)
     budgets = Budgets.of(request.budgets, population.size, population.ids) if request.budgets else None
     if budgets is not None and request.delta is None:
         request = replace(request, delta=budgets.delta)
@@ -172,7 +179,7 @@ class _Data:
     fit: tuple[Fit, ...] = ()  # what brings clients' pictures to the shape of the public ones
 
 
-def _data(data: DataRequest) -> _Data:
+def _data(data: DataRequest, central: bool = False) -> _Data:
     """Clients, public test data, the outputs of a model, what the folder held, and what was set aside as public."""
     if not is_own_data(data.name):
         return _named_data(data)
@@ -191,7 +198,8 @@ def _data(data: DataRequest) -> _Data:
         raise BadValue(
             f"data {data.name!r} does not say how many outputs a model needs. Give --outputs, e.g. the classes."
         )
-    return _Data(population.declared(data.clients), test, data.outputs, {})
+    population = population if central else population.declared(data.clients)
+    return _Data(population, test, data.outputs, {})
 
 
 def _with_public(data: DataRequest, found: _Data) -> _Data:
@@ -271,9 +279,15 @@ def _imported_data(data: DataRequest) -> tuple[Population, PublicData | None]:
         found, test = found
     if isinstance(found, Population):
         return found, test
+    if isinstance(found, Client) or (isinstance(found, tuple) and all(map(_is_array, found))):
+        found = [found]  # one client
     if isinstance(found, list | tuple):
         return Population.from_list(found, name=data.name), test
     return Population.from_import(data.name, data.clients), test
+
+
+def _is_array(value: object) -> bool:
+    return isinstance(value, Tensor | np.ndarray)
 
 
 def _objective(task: str, outputs: int) -> Objective:

@@ -144,6 +144,11 @@ class Request:
         return math.pow(self.units, -1.1)
 
     @property
+    def central(self) -> bool:
+        """Whether one holder has all the records."""
+        return self.pieces is None and recipes.find(self.recipe).central
+
+    @property
     def noise_is_given(self) -> bool:
         """Whether an option says how much noise there is."""
         return "noise_multiplier" in self.options or "stddev" in self.options
@@ -190,13 +195,22 @@ class Request:
         return "\n".join(lines) + "\n"
 
     @staticmethod
+    def of_recipe(name: object) -> Request:
+        """What is asked for where only a recipe is named; without one that is known, the defaults of dp-fedavg."""
+        found = recipes.RECIPES.get(name) if isinstance(name, str) else None
+        if found is None:
+            return Request()
+        data = DataRequest(clients=1, records_per_client=0) if found.central else DataRequest()
+        return Request(recipe=found.name, rounds=found.rounds or Request.rounds, data=data)
+
+    @staticmethod
     def from_toml(path: Path) -> Request:
         """The request in a run.toml; what stands under [resolved] was computed from it."""
         found = _tables(path)
         if found.pop("schema", SCHEMA) != SCHEMA:
             raise BadValue(f"{path} was written by another version of Sfumato. Its schema is not {SCHEMA}.")
         found.pop("resolved", None)
-        request = Request(budgets=found.pop("budgets", {}))
+        request = replace(Request.of_recipe(found.get("recipe")), budgets=found.pop("budgets", {}))
         for table, values in found.items():
             for name, value in values.items() if isinstance(values, dict) else [("", values)]:
                 request = request.with_value(f"{table}.{name}" if name else table, value)

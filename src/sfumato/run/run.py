@@ -30,6 +30,8 @@ from sfumato.run.prepare import Prepared
 from sfumato.run.summary import planned_round, resolved, summary
 from sfumato.voting.told import told
 
+_CHECKPOINT_SECONDS = 1.0  # where rounds are single steps, which take less time than a checkpoint
+
 
 class Run:
     """A run that is ready to start. Iterating trains, and yields what is known after each round.
@@ -103,6 +105,7 @@ class Run:
             shared_ledger=request.ledger or None,
             force_ledger=request.force_ledger,
             executor=self._executor,
+            checkpoint_seconds=_CHECKPOINT_SECONDS if request.central else 0.0,
         )
 
     @property
@@ -158,6 +161,7 @@ class Run:
         try:
             yield from self.simulation if self.folder is None else self._train(self.folder)
         finally:
+            self.simulation.store()
             self._release()
 
     def _train(self, folder: Path) -> Iterator[Progress]:
@@ -185,7 +189,7 @@ class Run:
         line = Line(progress.round, epsilon, metrics.get(self.prepared.objective.primary), metrics)
         self.seconds += progress.seconds
         self.lines.append(line)
-        line.append(folder)
+        line.append(folder, wait=due)
         if progress.diagnostics is not None:
             facts = {"round": progress.round, **progress.diagnostics}
             if due and (scores := self._scores(progress)).values:
@@ -203,6 +207,7 @@ class Run:
         """Write parameters, run.json and the page of what has been trained so far; `stopped` says why there is no more."""
         if self.folder is None:
             raise BadValue("this run has no folder, so there is nothing to write. Give simulate a folder.")
+        self.simulation.store()
         last = Checkpoint.read(self.folder)
         assert last is not None, "a run in a folder has a checkpoint"
         module = copy.deepcopy(self.prepared.module)
@@ -220,6 +225,7 @@ class Run:
     def close(self) -> None:
         """Let go of the ledgers and of the folder; what they hold is on disk."""
         if hasattr(self, "simulation"):
+            self.simulation.store()
             self.simulation.spending.close()
         self._release()
 

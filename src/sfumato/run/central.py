@@ -1,0 +1,45 @@
+"""Runs of a recipe with one holder of all records: what such a run has no use for, and how many records there are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sfumato.data.population import Population
+from sfumato.errors import BadValue
+from sfumato.run.request import Request
+
+
+def check_central(request: Request, own_data: bool) -> None:
+    """Refuse what means nothing where there is one holder, by what is asked alone."""
+    data, name = request.data, request.recipe
+    if data.clients != 1:
+        raise BadValue(
+            f"clients={data.clients}: in {name} one trusted holder has all the records, so it is 1. Leave --clients out; for many "
+            "clients who train on their own records, use udp-fl or prifedsync."
+        )
+    if data.split != "iid":
+        raise BadValue(
+            f"split={data.split!r}: in {name} one holder has all the records, so none are shared out. Leave it out."
+        )
+    if request.budgets:
+        raise BadValue(
+            f"budgets: in {name} one holder has all the records, and one budget holds for each. Give --epsilon."
+        )
+    records = request.options.get("records", 1)
+    if isinstance(records, int) and records < 1:
+        raise BadValue(f"records={records}: how many records the holder has, at least 1. It is declared and public.")
+    if own_data and "records" not in request.options:
+        raise BadValue(
+            f"--data {data.name}: how many records has it? Declare it with --records: it is public, and not counted."
+        )
+
+
+def held_together(request: Request, population: Population, own_data: bool) -> tuple[Request, Population]:
+    """The one holder, whose records stay in memory, and the request with their number.
+
+    Only records of a data set known by name are counted, as anybody can: it is published. Of a user's own data nothing is.
+    """
+    one = (population if population.size == 1 else population.joined()).kept()
+    if not own_data and "records" not in request.options:
+        request = replace(request, options={**request.options, "records": one.client(0).train.count})
+    return request, one
