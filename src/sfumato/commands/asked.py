@@ -16,8 +16,10 @@ from sfumato.run.request import DataRequest, Request, parse_setting
 _EVALUATIONS = 50  # of a run whose rounds are single steps, unless told otherwise
 
 
-def request_from(recipe: str | None, config: str | None, chosen: dict[str, Any], settings: list[str]) -> Request:
-    """The config, else the defaults, with what the options and then --set change."""
+def request_from(
+    recipe: str | None, config: str | None, chosen: dict[str, Any], settings: list[str]
+) -> tuple[Request, frozenset[str]]:
+    """The config, else the defaults, with what the options and then --set change; and the keys that these have set."""
     if recipe:
         find(recipe)
     request = Request.from_toml(Path(config)) if config else Request.of_recipe(recipe)
@@ -46,7 +48,17 @@ def request_from(recipe: str | None, config: str | None, chosen: dict[str, Any],
     _refuse_unused(request, chosen, keys)
     if request.central and not config and "evaluate_every" not in keys:
         request = replace(request, evaluate_every=max(1, request.rounds // _EVALUATIONS))
-    return _with_a_budget(request, taken_away="epsilon" in keys)
+    return _with_a_budget(request, taken_away="epsilon" in keys), frozenset(keys)
+
+
+def auto_from(chosen: dict[str, Any], config: str | None) -> bool | float:
+    """What --auto and --seconds say: no, or how many seconds to train for."""
+    asked, seconds = bool(chosen.pop("auto", False)), chosen.pop("seconds", None)
+    if seconds is not None and not asked:
+        raise BadValue(f"--seconds {seconds:g}: only --auto plans for a time. Give both or none.")
+    if asked and config:
+        raise BadValue(f"--config {config} holds settings already, which --auto would choose. Leave one out.")
+    return asked and (10.0 if seconds is None else float(seconds))
 
 
 def _with_a_budget(request: Request, taken_away: bool) -> Request:
@@ -102,15 +114,18 @@ def _refuse_unused(request: Request, typed: Collection[str], keys: Collection[st
             f"--momentum {request.options['momentum']}: --optimizer {moves} has none. Leave it out, or take --optimizer momentum, "
             "which is SGD with momentum."
         )
-    from sfumato.run.prepare import is_own_data
+    from sfumato.data.load import NAMES
+    from sfumato.run.source import is_own_data
 
     data = request.data
     own = is_own_data(data.name)
     if (own or data.name == "digits") and not data.public and (data.folder or "data_dir" in typed):
         why = "your own data are read from where --data says" if own else "digits come with scikit-learn"
         raise BadValue(f"--data-dir {data.folder}: {why}, so no folder is looked into. Leave it out.")
-    if data.test and not own:
-        raise BadValue(f"--test-data {data.test}: {data.name} has a public test split of its own. Leave it out.")
+    if data.test and not own and data.test not in NAMES:
+        raise BadValue(
+            f"--test-data {data.test}: {data.name} has a public test split of its own. Leave it out, or name another data set."
+        )
     for name, key in KEYS.items():
         field = key.path.rpartition(".")[2]
         if own and key.shares_out and (name in typed or not _is_default(data, field)):

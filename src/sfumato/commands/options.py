@@ -117,6 +117,8 @@ def signature() -> inspect.Signature:
         _option("config", str, "A run.toml to start from.", panel, "FILE"),
         _option("set", list[str], "Any key of run.toml, e.g. rounds=60 or options.lr=0.1.", panel, "KEY=VALUE"),
         _option("resume", str, "Folder of a run to go on with; a finished one with more --rounds.", panel, "FOLDER"),
+        _option("auto", bool, "Choose features and settings from public facts alone; what you give stays.", panel),
+        _option("seconds", float, "With --auto: about how long to train. Default: 10.", panel),
         _option("quiet", bool, "Print nothing but errors.", panel),
         _option("json", bool, "Print run.json and nothing else.", panel),
     ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from sfumato.commands.answers import refusing
-from sfumato.commands.asked import request_from
+from sfumato.commands.asked import auto_from, request_from
 from sfumato.commands.options import signature
 from sfumato.errors import BadValue, BudgetExceeded, DataError
 from sfumato.run.request import Request, resolved
@@ -27,25 +27,28 @@ def _train(recipe: str | None, **given: Any) -> None:
     quiet, as_json = bool(chosen.pop("quiet", False)), bool(chosen.pop("json", False))
     resume, config, out = chosen.pop("resume", None), chosen.pop("config", None), chosen.pop("out", None)
     settings = chosen.pop("set", [])
+    seconds = auto_from(chosen, config)
     if resume is not None:
         rounds = chosen.pop("rounds", None)
-        if recipe or chosen or settings or config or out:
+        if recipe or chosen or settings or config or out or seconds:
             raise BadValue(
                 "--resume goes on with a run as it was asked for; it takes no other option but --rounds, --quiet and --json."
             )
         folder = Path(resume)
-        request, found = _resumed(folder, rounds)
+        request, found, keys = *_resumed(folder, rounds), frozenset[str]()
     else:
-        request, found = request_from(recipe, config, chosen, settings), {}
+        (request, keys), found = request_from(recipe, config, chosen, settings), {}
         folder = _new_folder(out, request)
 
     from sfumato.commands.progress import follow
     from sfumato.report import write_page
+    from sfumato.run.auto import Auto
     from sfumato.run.prepare import prepare
     from sfumato.run.run import Run
 
-    prepared, stopped = prepare(request, found), None
+    prepared, stopped = prepare(request, found, auto=Auto(keys, seconds) if seconds else None), None
     if not (quiet or as_json):
+        _chosen(prepared)
         _caution(prepared, err=True)
     try:
         with closing(Run(prepared, folder, resume=resume is not None, page=write_page)) as run:
@@ -63,6 +66,13 @@ def _train(recipe: str | None, **given: Any) -> None:
     if stopped:
         typer.echo(f"sfumato: {stopped}", err=True)
         raise typer.Exit(3)
+
+
+def _chosen(prepared: Prepared) -> None:
+    """What --auto chose, in one line; explain --auto has the reasons."""
+    if prepared.choices:
+        said = ", ".join(f"{choice.key.rpartition('.')[2]} {choice.value}" for choice in prepared.choices)
+        typer.echo(f"auto: {said}")
 
 
 def _caution(prepared: Prepared, *, err: bool) -> None:

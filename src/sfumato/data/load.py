@@ -39,6 +39,7 @@ READERS = {
 }
 NAMES = tuple(READERS)
 DOMAIN_NAMES = (*domains.OFFICE_NAMES, *domains.DOMAINNET_NAMES)
+_DIGITS = {"mnist", "emnist-digits", "emnist-mnist"}
 # Those with clients of their own, and how they are asked for unless told otherwise.
 NATURAL: dict[str, dict[str, Any]] = {
     "shakespeare": {"split": "natural", "task": "next-character"},
@@ -94,7 +95,8 @@ def build_population(
     client = partial(_client, dataset, parts, test_fraction, key, split == "natural")
     identity = _identity(dataset, clients, split, key, records_per_client)
     population = Population(f"{dataset.name}/{split}/{size}", clients, client, fingerprint, identity)
-    return replace(population, windows=dataset.overlap + 1, own_windows=split == "natural")
+    windows, own = dataset.overlap + 1, split == "natural"
+    return replace(population, windows=windows, own_windows=own, assumes=dataset.assumes)
 
 
 def _identity(dataset: Dataset, clients: int, split: str, key: Key, records_per_client: int | None) -> str:
@@ -164,11 +166,15 @@ def hold_out(dataset: Dataset, records: int, key: Key, part: str = "validation")
 def share_records(one: str, other: str) -> bool:
     """Whether two data sets by name hold some of the same records: domains are their own, all digits of NIST are one.
 
-    >>> share_records("mnist", "usps"), share_records("mnist", "emnist-digits")
-    (False, True)
+    >>> share_records("mnist", "usps"), share_records("mnist", "emnist-digits"), share_records("mnist", "emnist-letters")
+    (False, True, False)
     """
     if one == other or one not in SOURCES or other not in SOURCES:
         return one == other
+    if (
+        "emnist-letters" in (one, other) and {one, other} & _DIGITS
+    ):  # written by the same people, but no letter is a digit
+        return False
     folders = {SOURCES[name].folder for name in (one, other)}
     if one in DOMAIN_NAMES and other in DOMAIN_NAMES:
         return len(folders) == 1 and bool({*domains.chosen(one)} & {*domains.chosen(other)})

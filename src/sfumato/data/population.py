@@ -79,6 +79,7 @@ class Population:
     source: str = field(default="", compare=False)  # the folder or import path that gives it again, if one does
     windows: int = field(default=1, repr=False)
     own_windows: bool = field(default=True, repr=False)
+    assumes: tuple[str, ...] = field(default=(), repr=False)  # what guarantees must say of how records were mapped
 
     def __post_init__(self) -> None:
         if not callable(self.load):
@@ -89,10 +90,13 @@ class Population:
             raise BadValue(f"Population({self.name!r}): size={self.size!r} must be a positive whole number of clients.")
 
     def caution(self, unit: str) -> tuple[str, ...]:
-        """What a guarantee for one unit must add where records overlap: to hide a window hides no part of it that others hold."""
+        """What a guarantee for one unit must add: what the map of records assumes, and where records overlap that to hide a window
+        hides no part of it that others hold.
+        """
         if self.windows == 1 or (unit == "client" and self.own_windows):
-            return ()
+            return self.assumes
         return (
+            *self.assumes,
             f"records are windows that overlap: the same hour or character is in up to {self.windows} of them, and what hides one "
             f"{unit} does not hide it",
         )
@@ -132,7 +136,8 @@ class Population:
     def mapped(self, function: Map) -> Population:
         """The same people, each record's inputs mapped by themselves; what a client becomes is kept, if its data cannot change."""
         fingerprint = None if self.fingerprint is None else digest(self.fingerprint, function)
-        return replace(self, load=_Mapped(self, function), fingerprint=fingerprint, source="")
+        assumes = (*self.assumes, *getattr(function, "assumptions", ()))
+        return replace(self, load=_Mapped(self, function), fingerprint=fingerprint, source="", assumes=assumes)
 
     def kept(self) -> Population:
         """The same people, whose records stay in memory once they were loaded, if they cannot change and are not too many."""

@@ -48,7 +48,8 @@ class Dataset:
     really had. Data that have clients of their own say in `own` where the rows of each begin, and where the last ends, and in
     `people` who they are; rows of a client that are at most `overlap` apart share a part of their inputs. `held` is the test split
     as stored, and `margin` how many pixels there are round the box that a picture was scaled to before it was published.
-    `aside` is what others than the clients have given, as stored: public records for whoever needs such.
+    `aside` is what others than the clients have given, as stored: public records for whoever needs such. Where the pool was
+    mapped already, `origin` names it as it was, and `assumes` is what a guarantee must say of the map.
     """
 
     name: str
@@ -65,6 +66,8 @@ class Dataset:
     held: Records | None = field(default=None, repr=False)
     margin: int = 0
     aside: Records | None = field(default=None, repr=False)
+    origin: str = field(default="", repr=False)
+    assumes: tuple[str, ...] = field(default=(), repr=False)
 
     @cached_property
     def train(self) -> Records:
@@ -78,8 +81,8 @@ class Dataset:
 
     @cached_property
     def stored(self) -> str:
-        """The name of the pool alone: scaled in another way, it holds the same people's records."""
-        return of_tensors(self.pool)
+        """The name of the pool alone: scaled or mapped in another way, it holds the same people's records."""
+        return self.origin or of_tensors(self.pool)
 
     @property
     def unscaled(self) -> Dataset:

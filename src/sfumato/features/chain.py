@@ -85,7 +85,7 @@ STEPS: dict[str, Callable[[str], Step]] = {
     "box": lambda number: Box(whole("box", number, 4)),
     "grey": lambda number: _without("grey", number, Grey()),
     "group-norm": lambda number: GroupNorm(whole("group-norm", number, 27)),
-    "unit-norm": lambda number: _without("unit-norm", number, UnitNorm()),
+    "unit-norm": lambda number: UnitNorm(whole("unit-norm", number, 1)),
 }
 
 
@@ -122,30 +122,53 @@ class Features:
         """Whether a network of the user's own is among the steps, which may be large enough for all cores."""
         return any(isinstance(step, Own) for step in self.steps)
 
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What a guarantee says of steps that somebody else made, or that were learnt from public records."""
+        bases = [step for step in self.steps if isinstance(step, PublicPCA)]
+        own = [step for step in self.steps if isinstance(step, Own)]
+        learnt = (f"the records of {step.public} are public: nothing hides them" for step in bases)
+        return (*learnt, *(f"the features {step.path} were made without clients' data" for step in own))
+
     def _mapped(self, x: Tensor) -> Tensor:
         for step in self.steps:
             x = step(x)
         return x
 
 
-def parse_features(words: str, public: PublicData | None = None) -> Features:
+def learns(words: str) -> bool:
+    """Whether a step learns from public records.
+
+    >>> learns("hog,pca:20"), learns("hog")
+    (True, False)
+    """
+    return any(word.strip().partition(":")[0] == _PCA for word in words.split(","))
+
+
+Mapping: TypeAlias = Callable[["Features", Tensor], Tensor]
+
+
+def parse_features(
+    words: str, public: PublicData | None = None, mapping: Mapping = lambda features, x: features(x)
+) -> Features:
     """The map that words name, divided by commas: `hog:8`, `resize:16,random-conv:64`, `module:attribute`.
 
-    Of `public` records, mapped by the steps before it, `pca:DIMENSION` or `pca:DIMENSION:WHITEN` learns its basis.
+    Of `public` records, mapped by the steps before it, `pca:DIMENSION` or `pca:DIMENSION:WHITEN` learns its basis; `mapping` maps
+    them, e.g. by reading what was mapped before.
 
     >>> parse_features("resize:16,random-conv:64")(torch.zeros(2, 1, 28, 28)).shape
     torch.Size([2, 576])
     """
     steps: list[Step] = []
     for word in words.split(","):
-        steps.append(_step(word.strip(), tuple(steps), public))
+        steps.append(_step(word.strip(), tuple(steps), public, mapping))
     return Features(tuple(steps))
 
 
-def _step(word: str, before: tuple[Step, ...], public: PublicData | None) -> Step:
+def _step(word: str, before: tuple[Step, ...], public: PublicData | None, mapping: Mapping) -> Step:
     name, _, number = word.partition(":")
     if name == _PCA:
-        return _pca(number, Features(before), public)
+        return _pca(number, Features(before), public, mapping)
     if name in STEPS:
         return STEPS[name](number)
     if is_import_path(word):
@@ -153,7 +176,7 @@ def _step(word: str, before: tuple[Step, ...], public: PublicData | None) -> Ste
     raise BadValue(f"unknown features {word!r}. {nearest(name, [*STEPS, _PCA])} Your own are module:attribute.")
 
 
-def _pca(numbers: str, before: Features, public: PublicData | None) -> PublicPCA:
+def _pca(numbers: str, before: Features, public: PublicData | None, mapping: Mapping) -> PublicPCA:
     dimension, colon, whiten = numbers.partition(":")
     try:
         power = float(whiten) if colon else 0.5
@@ -168,5 +191,5 @@ def _pca(numbers: str, before: Features, public: PublicData | None) -> PublicPCA
             "records (--public, or parse_features(words, public)), or leave pca out."
         )
     few = drawn(require_public(public, "pca"))
-    mapped = replace(few, records=Records(before(few.records.x), few.records.y))
+    mapped = replace(few, records=Records(mapping(before, few.records.x), few.records.y))
     return PublicPCA.learn(mapped, wanted, power)

@@ -52,13 +52,15 @@ class Pixels:
 
 @dataclass(frozen=True)
 class UnitNorm:
-    """Each record over its L2 norm; numbers that are not finite count as 0, and a record of zeros stays so."""
+    """Each record over its L2 norm, times `norm`; numbers that are not finite count as 0, and a record of zeros stays so."""
+
+    norm: int = 1
 
     def __call__(self, x: Tensor) -> Tensor:
         flat = x.flatten(1).double()
         flat = torch.where(flat.isfinite(), flat, 0.0)
         norm = tree_sum(flat * flat).sqrt()[:, None]
-        return torch.where(norm > 0, flat / norm, 0.0).to(x.dtype).view_as(x)
+        return torch.where(norm > 0, flat / norm * self.norm, 0.0).to(x.dtype).view_as(x)
 
 
 @dataclass(frozen=True)

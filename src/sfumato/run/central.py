@@ -34,12 +34,16 @@ def check_central(request: Request, own_data: bool) -> None:
         )
 
 
-def held_together(request: Request, population: Population, own_data: bool) -> tuple[Request, Population]:
-    """The one holder, whose records stay in memory, and the request with their number.
+def declared(request: Request, population: Population) -> Request:
+    """The request with the number of records of a data set known by name, as anybody can count it: it is published.
 
-    Only records of a data set known by name are counted, as anybody can: it is published. Of a user's own data nothing is.
+    Of a user's own data nothing is counted: their number is declared.
     """
-    one = (population if population.size == 1 else population.joined()).kept()
-    if not own_data and "records" not in request.options:
-        request = replace(request, options={**request.options, "records": one.client(0).train.count})
-    return request, one
+    if "records" in request.options:
+        return request
+    return replace(request, options={**request.options, "records": population.client(0).train.count})
+
+
+def held_together(population: Population) -> Population:
+    """The one holder of all records, which stay in memory."""
+    return (population if population.size == 1 else population.joined()).kept()

@@ -15,9 +15,10 @@ from sfumato.imports import is_import_path
 from sfumato.objective import Objective
 from sfumato.round import Round
 from sfumato.run.budgeted import budgeted
-from sfumato.run.prepare import Prepared, example, model_of
+from sfumato.run.prepare import Prepared, model_of
 from sfumato.run.read_round import read_round, round_text
 from sfumato.run.request import DataRequest, ModelRequest, Request, resolved
+from sfumato.run.source import example
 from sfumato.update import Layout
 
 

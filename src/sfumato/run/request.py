@@ -54,18 +54,22 @@ class DataRequest:
     )
     public: str | None = _asked(
         None,
-        "A data set whose records are public: 70 % for recipes that use such, 30 % to test on; pictures take its shape.",
+        "A data set whose records are public: features learn from it; recipes that vote ask about 70 % of it, test on 30 %, and "
+        "pictures take its shape.",
     )
     features: str | None = _asked(
         None,
-        "Maps of single records, fixed before training, divided by commas: pixels, hog:CELL, random-conv:WIDTH, resize:SIDE, "
-        "box:MARGIN, grey, unit-norm or module:attribute.",
+        "Maps of single records, fixed before training, divided by commas: scattering, group-norm, pca:DIMENSION (of --public), "
+        "unit-norm, pixels, hog:CELL, random-conv:WIDTH, resize:SIDE, box:MARGIN, grey or module:attribute.",
     )
     test_fraction: float = _asked(0.0, "Part of each client's records kept to test its own model.", shares_out=True)
     task: str = _asked("classification", "classification, multi-label, next-character or regression.")
     outputs: int = _asked(0, "Outputs of the model, for your own data.")
     test: str | None = _asked(
-        None, "Public test data for your own data: module:name that gives PublicData.", "test_data"
+        None,
+        "Public test data for your own data: module:name that gives PublicData; or another data set's by its name, whose shape "
+        "pictures take.",
+        "test_data",
     )
 
 

@@ -1,0 +1,199 @@
+"""Good settings from public facts alone: `choose(Known(...))` says what, and why. It never sees a record.
+
+What it rests on was measured on data sets that serve as proxies (docs/frontier.md). A linear model on fixed features of a known
+norm has a simple law: whatever epsilon, classes, clients or records, training does best when all noise together moves an output
+by about `_NOISE` in standard deviation. The noise in the last model depends on learning rate times rounds only, so more
+rounds cost nothing but time, and the learning rate grows with epsilon and with the population.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from sfumato.account.calibrate import calibrate_noise
+from sfumato.account.event import Event, GaussianEvent, PoissonSampled, Repeated
+from sfumato.errors import BadValue
+
+_NOISE = 2.7  # what all noise together may move an output by
+_NORM = 3.0  # of the features of a record, beside which the bias counts for a ninth
+_MOMENTUM = 0.9
+_LOCAL = 36.0  # learning rate of clients, for features of norm 1
+_SPEED = 1.5e10  # multiplications a second, about, of one core of today
+_SIGNAL = 4.0  # how many times its noise the sum of all rounds should be
+_DIMENSIONS = (25, 50, 100, 200, 400)
+_EVERYONE = 1000  # clients that are asked in every round; of more, as many are drawn
+_ROUNDS = (20, 100)
+_SMALL = 16  # pixels: below, pictures have no room for wavelets
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is public before training: the declared population, the kind of records, the budget, and the time to spend."""
+
+    central: bool  # one holder has all records, which are hidden; else clients are
+    clients: int
+    records: int  # of each client, about
+    classes: int
+    shape: tuple[int, ...]
+    task: str
+    epsilon: float
+    delta: float
+    public: str | None = None  # records that anybody may use to learn a basis
+    seconds: float = 10.0
+    features: str | None = None  # chosen already, with how many numbers they make of a record, and the norm of these
+    width: int = 0
+    norm: float = _NORM
+
+    @property
+    def units(self) -> int:
+        """How many there are of what is hidden."""
+        return self.records if self.central else self.clients
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One setting, by its key in run.toml, and the reason for it."""
+
+    key: str
+    value: Any
+    why: str
+
+
+def choose(known: Known) -> tuple[Choice, ...]:
+    """The settings, in the order in which they were decided.
+
+    >>> letters = Known(False, 500, 120, 26, (1, 28, 28), "classification", 4.0, 0.002, public="mnist")
+    >>> [(choice.key, choice.value) for choice in choose(letters)][:2]
+    [('data.features', 'scattering,group-norm,pca:400,unit-norm:3'), ('model.name', 'logistic')]
+    """
+    if not (known.epsilon > 0 and 0 < known.delta < 1 and known.seconds > 0):
+        raise BadValue(f"{known}: epsilon and seconds are positive, and delta lies between 0 and 1.")
+    if known.task != "classification":
+        return _without_features(known)
+    features, width = _features(known) if known.features is None else (None, known.width)
+    model = Choice("model.name", "logistic", "few parameters: noise grows with the root of their number")
+    return (*([] if features is None else [features]), model, *(_steps if known.central else _rounds)(known, width))
+
+
+def _gaussian_mu(known: Known) -> float:
+    """What one look at everybody's data may tell at this budget: the inverse of the noise that it needs."""
+    return 1.0 / calibrate_noise(GaussianEvent, known.epsilon, known.delta)
+
+
+def _features(known: Known) -> tuple[Choice, int]:
+    """What records are mapped by, and how many numbers it makes of each."""
+    picture = len(known.shape) == 3
+    large = picture and min(known.shape[1:]) >= _SMALL
+    steps, width = (
+        (["scattering", "group-norm"], _scattered(known.shape)) if large else (["pixels"], math.prod(known.shape))
+    )
+    why = (
+        "wavelets know pictures without any data"
+        if large
+        else "too small for wavelets"
+        if picture
+        else "numbers as they are"
+    )
+    if known.public is not None:
+        wanted = (_gaussian_mu(known) * known.units / _SIGNAL) ** 2 / known.classes
+        fits = [size for size in _DIMENSIONS if size <= min(width, wanted)] or [min(_DIMENSIONS[0], width)]
+        width = fits[-1]
+        steps.append(f"pca:{width}")
+        why += f"; {width} directions of {known.public} are as many as stand out from the noise, or as many as help"
+    steps.append(f"unit-norm:{_NORM:g}")
+    return Choice("data.features", ",".join(steps), f"{why}; one norm for all, so that learning rates are known"), width
+
+
+def _scattered(shape: tuple[int, ...]) -> int:
+    channels, height, width = shape
+    return 81 * channels * (height // 4) * (width // 4)
+
+
+def _rounds(known: Known, width: int) -> tuple[Choice, ...]:
+    """Clients train, and each whole update is clipped."""
+    rate = min(1.0, _EVERYONE / known.clients)
+    cohort, batch = rate * known.clients, max(1, min(30, math.ceil(known.records / 4)))
+    work = 6.0 * cohort * max(known.records, 1) * (width + 1) * known.classes
+    rounds = _affordable(known, work)
+    noise = _noise(known, rate, rounds)
+    lr = _learning_rate(known, cohort, rounds, noise)
+    sample = "everyone" if rate == 1.0 else f"poisson:{_rounded(rate)}"
+    return (
+        Choice("options.sample", sample, "the larger the cohort, the smaller the noise beside it"),
+        Choice(
+            "rounds", rounds, f"as many as {known.seconds:g} s are about enough for: they cost time, and no accuracy"
+        ),
+        Choice("options.clip", 1.0, "only clip times learning rate matters"),
+        Choice("options.epochs", 1, "one pass in small steps says where a client's records pull"),
+        Choice("options.batch_size", batch, "about four local steps, or 30 records in each"),
+        Choice(
+            "options.lr",
+            _rounded(_LOCAL / known.norm**2),
+            f"updates are then long enough, at features of norm {known.norm:g}",
+        ),
+        *_server("options.server_optimizer", "options.server_lr", lr, noise, rounds, known),
+    )
+
+
+def _steps(known: Known, width: int) -> tuple[Choice, ...]:
+    """One holder steps along the mean of clipped gradients of single records."""
+    work = 4.0 * known.records * (width + 1) * known.classes
+    rate = min(1.0, known.seconds * _SPEED / (work * _ROUNDS[0]))
+    rounds = _affordable(known, rate * work)
+    noise, clip = _noise(known, rate, rounds), _rounded(known.norm / 10.0)
+    lr = _learning_rate(known, rate * known.records, rounds, noise) / clip
+    batch = "everyone" if rate == 1.0 else f"poisson:{_rounded(rate)}"
+    return (
+        Choice("options.batch", batch, "the larger the batch, the smaller the noise beside it"),
+        Choice(
+            "rounds", rounds, f"as many as {known.seconds:g} s are about enough for: they cost time, and no accuracy"
+        ),
+        Choice(
+            "options.clip",
+            clip,
+            f"a tenth of the norm of features, {known.norm:g}: only clip times learning rate matters",
+        ),
+        *_server("options.optimizer", "options.lr", lr, noise, rounds, known),
+    )
+
+
+def _server(moves: str, rate: str, lr: float, noise: float, rounds: int, known: Known) -> tuple[Choice, ...]:
+    why = f"noise of {noise:.3g} in each of {rounds} rounds then moves an output by {_NOISE:g}: it grows with epsilon"
+    average = _rounded(1.0 - 6.0 / rounds)
+    return (
+        Choice(moves, "momentum", "of 0.9: rounds that agree add up, noise does not"),
+        Choice(rate, _rounded(lr), why),
+        Choice(
+            "options.average", average, "the mean of about the last sixth of the rounds has less noise than the last"
+        ),
+    )
+
+
+def _affordable(known: Known, work: float) -> int:
+    fewest, most = _ROUNDS
+    return max(fewest, min(most, int(known.seconds * _SPEED / work)))
+
+
+def _noise(known: Known, rate: float, rounds: int) -> float:
+    """About the noise that so many rounds need; training finds its own by its derivation."""
+
+    def event(ratio: float) -> Event:
+        one = GaussianEvent(ratio)
+        return Repeated(one if rate == 1.0 else PoissonSampled(rate, one), rounds)
+
+    return calibrate_noise(event, known.epsilon, known.delta)
+
+
+def _learning_rate(known: Known, cohort: float, rounds: int, noise: float) -> float:
+    """Noise adds up over rounds and momentum, and each round's is `noise` clip norms over the cohort."""
+    return _NOISE * (1.0 - _MOMENTUM) * cohort / (math.sqrt(rounds) * noise * known.norm)
+
+
+def _rounded(number: float) -> float:
+    return float(f"{number:.3g}")
+
+
+def _without_features(known: Known) -> tuple[Choice, ...]:
+    raise NotImplementedError

@@ -1,0 +1,84 @@
+"""`--auto`: a request with settings that were chosen from public facts, and the reasons."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from sfumato import recipes
+from sfumato.errors import BadValue
+from sfumato.features import Features, UnitNorm, parse_features
+from sfumato.planning.auto import Choice, Known, choose
+from sfumato.run.request import Request
+from sfumato.run.source import Source
+
+
+@dataclass(frozen=True)
+class Auto:
+    """That settings are to be chosen: all but the `kept` keys of run.toml, for a training of about so many seconds."""
+
+    kept: frozenset[str] = frozenset()
+    seconds: float = 10.0
+
+
+def chosen(request: Request, source: Source, auto: Auto) -> tuple[Request, tuple[Choice, ...]]:
+    """The request with what `choose` says, but for what is kept as the user gave it."""
+    known, kept = known_of(request, source, auto), auto.kept
+    if "model.name" in kept and known.task == "classification" and request.model.name != "logistic":
+        raise BadValue(
+            f"--model {request.model.name}: --auto knows good settings of a linear model on features. Leave --model or --auto out."
+        )
+    options = recipes.find(request.recipe).options
+    choices = []
+    for choice in choose(known):
+        table, _, name = choice.key.rpartition(".")
+        if choice.key in kept or (table == "options" and name not in options):
+            continue
+        request = request.with_value(choice.key, choice.value)
+        choices.append(choice)
+    return request, tuple(choices)
+
+
+def known_of(request: Request, source: Source, auto: Auto) -> Known:
+    """The public facts of a request: what is declared of its data, and what is asked for."""
+    if not _is_known(request):
+        raise BadValue(
+            f"--auto: {request.recipe or 'this round'} is none of those that it knows good settings for. Use dp-fedavg or its kind, "
+            "where clients are hidden, or dp-sgd, where records are; or leave it out."
+        )
+    if request.epsilon is None:
+        raise BadValue("--auto chooses for a budget. Give --epsilon, e.g. 2, and no --noise-multiplier.")
+    data, features = request.data, request.data.features if "data.features" in auto.kept else None
+    records = data.records_per_client
+    if request.central:
+        records = int(request.options["records"])
+    elif not records and source.dataset is not None:
+        records = source.dataset.pool.count // data.clients
+    known = Known(
+        request.central, data.clients, records, source.outputs, source.shape, data.task, request.epsilon, request.chosen_delta,
+        None if source.public is None else source.public.name, auto.seconds,
+    )  # fmt: skip
+    return known if features is None else _with_features(known, features, source)
+
+
+def _is_known(request: Request) -> bool:
+    if request.pieces is not None:
+        return False
+    recipe = recipes.find(request.recipe)
+    while recipe.extends:
+        recipe = recipes.RECIPES[recipe.extends]
+    return recipe.central or recipe.name == "dp-fedavg"
+
+
+def _with_features(known: Known, words: str, source: Source) -> Known:
+    """The facts of features that the user chose: how many numbers they make of a record, and their norm."""
+    features: Features = parse_features(words, source.public)
+    last = features.steps[-1]
+    if not isinstance(last, UnitNorm):
+        raise BadValue(
+            f"--features {words}: --auto knows learning rates for features of one norm only. End them with unit-norm:3, or leave "
+            "--features out."
+        )
+    width = features(torch.zeros(1, *known.shape)).flatten(1).shape[1]
+    return replace(known, features=words, width=width, norm=float(last.norm))

@@ -1,0 +1,276 @@
+"""Which data a run has: its clients, what is tested on, what is public, and the features that are made of all of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor
+
+from sfumato.data.load import NAMES, as_public, build_population, data_folder, hold_out, share_records
+from sfumato.data.load import load as load_data
+from sfumato.data.population import Client, Population, PublicData, Records, require_public
+from sfumato.data.sets import Dataset
+from sfumato.errors import BadValue, DataError, SfumatoError
+from sfumato.features import Features, Fit, Step, cached, learns, parse_features
+from sfumato.imports import import_path, is_import_path
+from sfumato.key import Key
+from sfumato.run.request import DataRequest
+
+_BASIS = 5000  # public records that a basis is learnt from
+
+
+@dataclass(frozen=True)
+class Source:
+    """What was found for a data request. `dataset` is shared out to clients, unless `population` comes with its own.
+
+    `public` is what is public besides the test data: for the recipe, if it has a use for such, and for features that learn. `fit`
+    brings clients' pictures to the shape of another data set that is tested on; what is public has that shape if it is a `domain`.
+    """
+
+    outputs: int
+    test: PublicData | None
+    dataset: Dataset | None = field(default=None, repr=False)
+    population: Population | None = field(default=None, repr=False)
+    counts: Mapping[str, int] = field(default_factory=dict)  # of a named data set; nothing of a user's own is counted
+    public: PublicData | None = None
+    fit: tuple[Fit, ...] = ()
+    domain: bool = False
+    shared: bool = False  # the recipe has a use for what is public
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of a record, before any features."""
+        return tuple(self._some.shape[1:])
+
+    @property
+    def _some(self) -> Tensor:
+        if self.dataset is not None:
+            some = self.dataset.scaling(self.dataset.pool.x[:1])
+        else:
+            assert self.population is not None, "one of the two is there"
+            some = example(self.population, self.test).x[:1]
+        return Features(self.fit)(some) if self.fit else some
+
+    def of(self, data: DataRequest) -> Population:
+        """The clients."""
+        if self.dataset is None:
+            assert self.population is not None, "one of the two is there"
+            return self.population
+        key = Key.from_seed(data.split_seed).child("split")
+        share = data.records_per_client or None
+        return build_population(self.dataset, data.clients, data.split, key, share, data.test_fraction)
+
+
+def find_source(data: DataRequest, *, domain: bool, joined: bool = False, open_to_all: bool = False) -> Source:
+    """The data before features. With `domain`, the recipe uses `data.public` and is tested on it.
+
+    `joined` clients are one holder, so their number need not be declared. `open_to_all`: the clients' records are public
+    themselves, as those of a proxy are, and may be the same as other public ones.
+    """
+    found = _named(data) if not is_own_data(data.name) else _own(data, joined)
+    found = replace(found, shared=domain)
+    if data.public is not None:
+        if data.public_records is not None:
+            raise BadValue(
+                f"--public {data.public} and --public-records {data.public_records} exclude each other: both say what is public. "
+                "Leave one out."
+            )
+        if not open_to_all and share_records(data.public, data.name):
+            raise BadValue(
+                f"--public {data.public}: clients of {data.name} hold the same records, and what is public hides nobody. Give a "
+                "data set that no client has, or --public-records."
+            )
+        found = _with_domain(data, found) if domain else _with_basis(data, found)
+    if data.test in NAMES:
+        found = _tested_on(data, found)
+    return found
+
+
+def _with_domain(data: DataRequest, found: Source) -> Source:
+    """Clients' pictures in the shape of the public data set, of which a part is asked about and the rest is tested on."""
+    if data.test is not None:
+        raise BadValue(
+            f"--public {data.public} and --test-data {data.test} exclude each other: queries and tests are of one kind. Leave "
+            "one out."
+        )
+    dataset = _of_the_same_classes(data, found, "--public", data.public)
+    public, test = as_public(dataset, Key.from_seed(data.split_seed))
+    counts = {**found.counts, "public": public.records.count, "test": test.records.count}
+    public = replace(public, pictures=public.records.x)
+    return replace(found, fit=_fit(dataset, found), public=public, test=test, counts=counts, domain=True)
+
+
+def _with_basis(data: DataRequest, found: Source) -> Source:
+    """Some public records, of whatever classes, for features that learn from them; tests stay as they are."""
+    assert data.public is not None
+    dataset = load_data(data.public, data.folder or None).unscaled
+    order = Key.from_seed(0).child("basis").permutations(1, dataset.pool.count)[0]
+    rows = order[:_BASIS]
+    public = PublicData(f"{data.public}/train", Records(dataset.scaling(dataset.pool.x[rows]), dataset.pool.y[rows]))
+    return replace(found, public=public, counts={**found.counts, "public": public.records.count})
+
+
+def _tested_on(data: DataRequest, found: Source) -> Source:
+    """Clients' pictures in the shape of another data set, whose test split is tested on."""
+    dataset = _of_the_same_classes(data, found, "--test-data", data.test)
+    counts = {**found.counts, "test": dataset.test.records.count}
+    return replace(found, fit=_fit(dataset, found), test=dataset.test, counts=counts)
+
+
+def _fit(dataset: Dataset, found: Source) -> tuple[Fit, ...]:
+    own_margin = 0 if found.dataset is None else found.dataset.margin
+    return (Fit(tuple(dataset.test.records.x.shape[1:]), dataset.margin, own_margin),)
+
+
+def _of_the_same_classes(data: DataRequest, found: Source, option: str, name: str | None) -> Dataset:
+    assert name is not None
+    dataset = load_data(name, data.folder or None).unscaled
+    if dataset.task != data.task or dataset.classes != found.outputs:
+        raise BadValue(
+            f"{option} {name} has {dataset.classes} outputs for {dataset.task}; {data.name} has {found.outputs} for "
+            f"{data.task}. Give records of the same classes."
+        )
+    return dataset
+
+
+@dataclass(frozen=True)
+class _Finished:
+    """A scaling and features that have been applied already: their facts name the data."""
+
+    scaling: object
+    features: Features
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x
+
+
+def with_features(data: DataRequest, found: Source) -> Source:
+    """All records mapped: those of a named data set at once, and kept on disk; a user's own when they are drawn."""
+    learnt = data.features is not None and learns(data.features)
+    if data.public is not None and not (found.domain or learnt):
+        raise BadValue(
+            f"--public {data.public}: nothing here learns from public records. Add pca to --features, e.g. pca:200, or leave it "
+            f"out; to be tested on {data.public}, give --test-data {data.public}."
+        )
+    if data.features is None and not found.fit:
+        return found
+    kept = data_folder(data.folder or None) / "features"
+
+    def keeping(features: Features, x: Tensor) -> Tensor:
+        return cached(features, x, kept)
+
+    with naming(f"the features {data.features!r}"):
+        features = Features(()) if data.features is None else parse_features(data.features, found.public, keeping)
+        steps: tuple[Step, ...] = (*found.fit, *features.steps)
+        mapping = Features(steps)
+        test, public = found.test, found.public
+        if test is not None:  # it has its own shape already
+            test = _mapped(test, features, kept)
+        if public is not None:
+            public = _mapped(public, features if found.domain else mapping, kept) if found.shared else None
+        found = replace(found, test=test, public=public)
+        if found.dataset is None:
+            assert found.population is not None, "one of the two is there"
+            return replace(found, population=found.population.mapped(mapping))
+        return replace(found, dataset=_mapped_set(found.dataset, mapping, kept))
+
+
+def _mapped(public: PublicData, features: Features, kept: Path) -> PublicData:
+    records = public.records
+    return replace(public, records=Records(cached(features, records.x, kept), records.y)) if features.steps else public
+
+
+def _mapped_set(dataset: Dataset, features: Features, kept: Path) -> Dataset:
+    """The data set of mapped records; who its people are does not change."""
+    x = cached(features, dataset.pool.x, kept, dataset.stored, dataset.scaling)
+    scaling = _Finished(dataset.scaling, features)
+    assumes = features.assumptions
+    return replace(dataset, pool=Records(x, dataset.pool.y), scaling=scaling, origin=dataset.stored, assumes=assumes)
+
+
+def is_own_data(name: str) -> bool:
+    """Whether a data set's name is a user's folder or function."""
+    return name not in NAMES and (is_import_path(name) or "/" in name or Path(name).is_dir())
+
+
+def _named(data: DataRequest) -> Source:
+    dataset = load_data(data.name, data.folder or None)
+    if data.public or data.features or data.test in NAMES:
+        dataset = dataset.unscaled
+    if (kinds := {"regression": "numbers", "multi-label": "labels that hold or not"}.get(dataset.task)) and (
+        data.task != dataset.task
+    ):
+        raise BadValue(f"task={data.task!r}: the targets of {data.name} are {kinds}. Give --task {dataset.task}.")
+    if data.task in ("classification", "next-character") and 0 < data.outputs < dataset.classes:
+        raise BadValue(f"outputs={data.outputs}: {data.name} has {dataset.classes} classes. Leave --outputs out.")
+    if data.public_records is not None:
+        dataset = hold_out(dataset, data.public_records, Key.from_seed(data.split_seed), "public")
+    public = None if data.public_records is None else dataset.validation
+    return Source(data.outputs or dataset.classes, dataset.test, dataset, None, dataset.counts, public)
+
+
+def _own(data: DataRequest, joined: bool) -> Source:
+    if is_import_path(data.name):
+        with naming(f"the data {data.name!r}"):
+            population, test = _imported(data)
+    else:
+        population, test = Population.from_folder(data.name), None
+    if data.test is not None and data.test not in NAMES:
+        with naming(f"the test data {data.test!r}"):
+            found = import_path(data.test)
+            test = require_public(
+                found() if callable(found) and not isinstance(found, PublicData) else found, data.test
+            )
+    if not data.outputs:
+        raise BadValue(
+            f"data {data.name!r} does not say how many outputs a model needs. Give --outputs, e.g. the classes."
+        )
+    population = population if joined else population.declared(data.clients)
+    return Source(data.outputs, test, None, population)
+
+
+def _imported(data: DataRequest) -> tuple[Population, PublicData | None]:
+    """What `module:name` names or returns: clients, or a pair of clients and public test data."""
+    found, test = import_path(data.name), None
+    if callable(found) and not isinstance(found, Population) and not inspect.signature(found).parameters:
+        found = found()
+    if isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], PublicData):
+        found, test = found
+    if isinstance(found, Population):
+        return found, test
+    if isinstance(found, Client) or (isinstance(found, tuple) and all(map(_is_array, found))):
+        found = [found]  # one client
+    if isinstance(found, list | tuple):
+        return Population.from_list(found, name=data.name), test
+    return Population.from_import(data.name, data.clients), test
+
+
+def _is_array(value: object) -> bool:
+    return isinstance(value, Tensor | np.ndarray)
+
+
+@contextmanager
+def naming(what: str) -> Iterator[None]:
+    """What a user's own code raises becomes a sentence that says whose code it was."""
+    try:
+        yield
+    except SfumatoError:
+        raise
+    except Exception as error:
+        raise BadValue(f"{what} failed: {type(error).__name__}: {error}. Mend the function, and try again.") from error
+
+
+def example(population: Population, test: PublicData | None) -> Records:
+    """Some records, for their shapes."""
+    if test is not None:
+        return test.records
+    for client in range(min(population.size, 1000)):
+        records = population.client(client).train
+        if records.count:
+            return records
+    raise DataError(f"none of the first clients of {population.name!r} has a record. Give clients with data.")
