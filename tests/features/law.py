@@ -28,5 +28,6 @@ def law_of_single_records(step: Callable[[Tensor], Tensor], x: Tensor) -> None:
         memory = x.new_zeros(x.numel() + offset)
         memory[offset:] = x.reshape(-1)
         assert torch.equal(whole, step(memory[offset:].view_as(x)))
-    strided = torch.stack([x, -x], dim=-1)[..., 0]
-    assert torch.equal(whole, step(strided))
+    assert torch.equal(whole, step(torch.stack([x, -x], dim=-1)[..., 0]))
+    for dimension in range(1, x.ndim):  # the same numbers, in another order in memory
+        assert torch.equal(whole, step(x.movedim(dimension, -1).contiguous().movedim(-1, dimension)))

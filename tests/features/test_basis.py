@@ -134,6 +134,17 @@ def test_it_has_a_name_that_changes_with_its_numbers_and_can_be_sent() -> None:
     assert len(names) == 2
 
 
+def test_threads_change_no_bit_of_a_basis() -> None:
+    before, known = torch.get_num_threads(), public(slanted(500, 400))
+    try:
+        torch.set_num_threads(1)
+        alone = PublicPCA.learn(known, 50)
+        torch.set_num_threads(4)
+        assert PublicPCA.learn(known, 50) == alone and torch.get_num_threads() == 4
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_many_records_are_drawn_from_by_a_public_key() -> None:
     x = torch.arange(_MOST + 500.0)[:, None]
     few = drawn(PublicData("many", Records(x, x[:, 0]), pictures=x))
@@ -157,6 +168,8 @@ def test_what_cannot_be_is_refused() -> None:
             parse_features(words, public(x))
     with pytest.raises(BadValue, match="at most 4 directions"):
         PublicPCA.learn(public(x[:5]), 6)
+    with pytest.raises(BadValue, match="0 records of open with 6 numbers each have at most 0 directions. Use pca:1"):
+        PublicPCA.learn(public(x[:0]), 6)
     with pytest.raises(BadValue, match="vary in 2 directions only. Use pca:2 or fewer"):
         PublicPCA.learn(public(torch.cat([x[:, :2], torch.ones(20, 3)], dim=1)), 3)
     with pytest.raises(BadValue, match="vary in 0 directions only. Use pca:1"):

@@ -102,8 +102,9 @@ def test_whatever_changes_the_result_has_a_file_of_its_own(tmp_path: Path, times
             cached(FEATURES, some, tmp_path, None, other), FEATURES(some if other is None else other(some))
         )
     cached(parse_features("scattering:1,group-norm:9"), pool, tmp_path)
-    cached(FEATURES, pool, tmp_path, "its name")
-    assert len(times) == 6 == len(list(tmp_path.iterdir()))
+    for some in (pool, pool[1:], pool.double()):
+        cached(FEATURES, some, tmp_path, "its name")
+    assert len(times) == 8 == len(list(tmp_path.iterdir()))
 
 
 def damaged(content: bytes) -> Iterator[bytes]:

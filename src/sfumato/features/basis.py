@@ -57,7 +57,7 @@ class PublicPCA:
             raise BadValue(f"pca: whiten={whiten} must lie from 0 (keep the scales) to 1 (all the same). Use 0.5, say.")
         x = known.records.x
         rows = _finite(x)
-        most = min(len(rows) - 1, rows.shape[1])
+        most = max(min(len(rows) - 1, rows.shape[1]), 0)
         if not 1 <= dimension <= most:
             raise BadValue(
                 f"pca:{dimension}: {len(rows)} records of {known.name} with {rows.shape[1]} numbers each have at most {most} "

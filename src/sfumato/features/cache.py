@@ -40,7 +40,8 @@ def cached(
     are for their owner's eyes only.
     """
     words = (_FORMAT, __version__, torch.__version__, np.__version__, torch.backends.cpu.get_cpu_capability())
-    name = digest(*map(str, words), fingerprint or of_tensors([pool]), scaling, features)
+    records = (fingerprint or of_tensors([pool]), str(pool.dtype), tuple(pool.shape))
+    name = digest(*map(str, words), records, scaling, features)
     path = Path(folder) / f"{name}.safetensors"
     found = _read(path, len(pool))
     if found is None:
