@@ -44,8 +44,8 @@ def known_of(request: Request, source: Source, auto: Auto) -> Known:
     """The public facts of a request: what is declared of its data, and what is asked for."""
     if not _is_known(request):
         raise BadValue(
-            f"--auto: {request.recipe or 'this round'} is none of those that it knows good settings for. Use dp-fedavg or its kind, "
-            "where clients are hidden, or dp-sgd, where records are; or leave it out."
+            f"--auto: {request.recipe or 'this round'} is none of those that it knows good settings for. Use dp-fedavg or its "
+            "kind, where clients are hidden, or dp-sgd, where records are; or leave it out."
         )
     if request.epsilon is None:
         raise BadValue("--auto chooses for a budget. Give --epsilon, e.g. 2, and no --noise-multiplier.")
