@@ -103,7 +103,8 @@ def guarantees(book: Ledger, delta: float) -> dict[str, dict[str, Guarantee]]:
 
     def proven(unit: Unit, cost: Cost, view: str) -> Guarantee:
         event, relation = getattr(cost, view), cost.relation
-        return guarantee(event, delta, unit=unit, relation=relation, view=views[view], assumptions=rests_on)
+        why, against = "it sees the messages before any noise, or holds the records itself", views[view]
+        return guarantee(event, delta, unit=unit, relation=relation, view=against, assumptions=rests_on, unpaid=why)
 
     costs = {unit: cost for unit in Unit if (cost := book.spent(unit)) is not None}
     return {str(unit): {view: proven(unit, cost, view) for view in views} for unit, cost in costs.items()}

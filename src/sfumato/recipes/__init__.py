@@ -95,10 +95,20 @@ def find(name: str) -> Recipe:
     return RECIPES[name]
 
 
+def check_clients(name: str, clients: int) -> None:
+    """Refuse many clients where one holder has all the records."""
+    if find(name).central and clients != 1:
+        raise BadValue(
+            f"clients={clients}: in {name} one trusted holder has all the records, so it is 1. Leave --clients out; for many "
+            "clients who train on their own records, use udp-fl or prifedsync."
+        )
+
+
 def build(name: str, population: int, options: dict[str, Any], public: PublicData | None = None) -> Round:
     """The Round of a recipe, for a declared population; `public` is what was set aside for a recipe that uses such data."""
     recipe = find(name)
     known = recipe.options
+    check_clients(name, population)
     for option in options:
         if option not in known:
             raise BadValue(f"the recipe {name!r} has no option {option!r}. {nearest(option, known)}")

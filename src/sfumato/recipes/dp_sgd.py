@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import sfumato
-from sfumato.errors import BadValue
 from sfumato.pieces.sampler import parse_sampler
 
 if TYPE_CHECKING:
@@ -31,11 +30,6 @@ def dp_sgd(
     """Abadi et al. 2016: each record's gradient is clipped, their sum is noised and divided by the expected batch."""
     from sfumato.pieces.optimizer import Momentum, local_optimizer
 
-    if population != 1:
-        raise BadValue(
-            f"clients={population}: in dp-sgd one trusted holder has all the records, so it is 1. Leave --clients out; for many "
-            "clients who train on their own records, use udp-fl or prifedsync."
-        )
     drawn, moves = parse_sampler(batch, relation, option="batch"), local_optimizer(optimizer, lr)
     moves = replace(moves, momentum=momentum) if isinstance(moves, Momentum) else moves
     noise, gradient = sfumato.Gaussian(noise_multiplier), sfumato.GradientDescent(1.0)

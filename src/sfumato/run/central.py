@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sfumato import recipes
 from sfumato.data.population import Population
 from sfumato.errors import BadValue
 from sfumato.run.request import Request
@@ -12,11 +13,7 @@ from sfumato.run.request import Request
 def check_central(request: Request, own_data: bool) -> None:
     """Refuse what means nothing where there is one holder, by what is asked alone."""
     data, name = request.data, request.recipe
-    if data.clients != 1:
-        raise BadValue(
-            f"clients={data.clients}: in {name} one trusted holder has all the records, so it is 1. Leave --clients out; for many "
-            "clients who train on their own records, use udp-fl or prifedsync."
-        )
+    recipes.check_clients(name, data.clients)
     if data.split != "iid":
         raise BadValue(
             f"split={data.split!r}: in {name} one holder has all the records, so none are shared out. Leave it out."
