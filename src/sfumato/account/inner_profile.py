@@ -17,7 +17,7 @@ from sfumato.account.tail import one_step_delta
 from sfumato.errors import CannotAccount
 
 LARGEST = 300.0  # of the epsilons, whose exponentials are formed
-_LEAST = 1e-30  # of the deltas: what is rarer counts as infinite
+_LEAST = (1e-30, 1e-27, 1e-24)  # of the deltas: what is rarer counts as infinite, as in a selection within a selection
 _DOTS = 1000
 _DIGITS = 10.0  # how far one tail goes down, as a logarithm
 _DEEPER = 24.0  # how much rarer is what it counts as infinite
@@ -28,21 +28,24 @@ def inner_profile(event: Event) -> tuple[float, Array]:
 
     >>> from sfumato.account.event import GaussianEvent
     >>> step, deltas = inner_profile(GaussianEvent(1.0))
-    >>> len(deltas), round(1000 * step, 2), round(deltas[0], 6)
-    ()
+    >>> len(deltas), round(1000 * step, 2), round(float(deltas[0]), 6)
+    (1001, 11.74, 0.382925)
     """
     event = compose(event)
-    reach = Pld().epsilon(event, _LEAST)
-    if reach > LARGEST:
+    reach, least = next(
+        (known for one in _LEAST if (known := (Pld().epsilon(event, one), one))[0] <= LARGEST), (math.inf, 0.0)
+    )
+    if math.isinf(reach):
         raise CannotAccount(f"{event.words()}: this hides too little for a price by its profile. Use more noise.")
     step = max(reach, 1e-12) * (1 + 1e-9) / _DOTS
-    epsilons = step * np.arange(_DOTS + 1)
+    epsilons = step * np.arange(_DOTS + 1.0)
     ratio = merged_gaussian(event)
     if ratio is not None:
         mu = math.nextafter(1 / ratio, math.inf)
         return step, np.array([gdp_delta(mu, float(epsilon)) for epsilon in epsilons])
-    ways = [_one_way(event, backward, epsilons) for backward in directions(event)]
-    return step, np.minimum.accumulate(np.max(ways, axis=0))
+    found = np.max([_one_way(event, backward, epsilons) for backward in directions(event)], axis=0)
+    found[-1] = min(found[-1], least)  # which is what `reach` says
+    return step, np.minimum.accumulate(found)
 
 
 def _one_way(event: Event, backward: bool, epsilons: Array) -> Array:
@@ -61,5 +64,5 @@ def _one_way(event: Event, backward: bool, epsilons: Array) -> Array:
         found = np.minimum.accumulate(found)
         below = found < first * math.exp(-_DIGITS)
         start = int(np.argmax(below))
-        if not below.any() or found[start] <= _LEAST:
+        if not below.any() or found[start] <= _LEAST[0]:
             return found

@@ -178,9 +178,10 @@ def _(event: ShuffledEvent, orders: Array) -> Array:
 def _(event: Selected, orders: Array) -> Array:
     """Papernot and Steinke 2022, Theorem 2.
 
-    The density of the released output is that of a run times w(s), at most E[K] (`selection`). With a coin of chance gamma beside a run,
-    gamma + (1 - gamma) s and gamma + (1 - gamma) t are the chances of one event in both worlds, at least gamma. Of any event, the
-    second is at most (e^rho times the first)^(1 - 1/order), so w(s) / w(t) <= (e^((1 - 1/order) rho) gamma^(-1/order))^(eta + 1).
+    The density of the released output is that of a run times w(s), at most E[K] (`selection`). With a coin of chance gamma beside
+    a run, gamma + (1 - gamma) s and gamma + (1 - gamma) t are the chances of one event in both worlds, at least gamma. Of any
+    event the second is at most (e^rho times the first)^(1 - 1/order), so w(s) / w(t), a power of their ratio, is at most
+    (e^((1 - 1/order) rho) gamma^(-1/order))^(eta + 1), for every order.
     """
     inner = curve(compose(event.event))
     worth = (1 + event.eta) * float(np.min((1 - 1 / ORDERS) * inner - math.log(event.gamma) / ORDERS))

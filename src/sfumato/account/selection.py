@@ -48,10 +48,7 @@ class Dots:
 
     def cells(self, cuts: Array) -> Cells:
         where = np.searchsorted(cuts, self.values)
-        p, q = (
-            np.bincount(where, part, len(cuts) + 1)
-            for part in (self.chances, self.chances * np.exp(-self.values))
-        )
+        p, q = (np.bincount(where, part, len(cuts) + 1) for part in (self.chances, self.chances * np.exp(-self.values)))
         p[-1] += self.infinite
         with np.errstate(divide="ignore"):
             return cells(np.log(p), np.log(q), np.full(len(p), (len(self.values) + 8) * ROUNDING))
