@@ -116,7 +116,7 @@ def tables(count: int, seed: int) -> Iterator[tuple[Array, Array, list[Array], f
         by_loss = np.argsort(p / q)
         hidden = np.append(by_loss[-1:], by_loss[:-1][::-1])  # the most telling first, below those that speak for Q
         orders = [by_loss, by_loss[::-1], hidden, np.roll(by_loss[::-1], -1), rng.permutation(size)]
-        yield p, q, orders, float(rng.choice(ETAS)), float(rng.choice(GAMMAS))
+        yield p, q, orders, float(rng.choice((*ETAS, 30.0))), float(rng.choice(GAMMAS))
 
 
 EPSILONS = np.append(0.0, np.geomspace(0.003, 8.0, 24))

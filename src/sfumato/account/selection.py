@@ -7,9 +7,10 @@ p(y) w(s) against q(y) w(t), since the others of K runs must all be beaten. With
   E_P (w(s) - x w(t))+  <=  E_P M(x),   M(x) = max over s of (w(s) - x w(T(s)))+,   T(s) the most that Q gives where P gives s,
 
 because w falls. T(s) = inf over a of delta(a) + e^a s, from the profile of (Q, P). M is convex and falls, so E_P M is a mixture of
-profiles of (P, Q): a profile that is larger everywhere, such as that of a dominating pair, gives no less. Nothing is lost but that
-every y is given the s that is worst for it. It is never above E[K] delta(epsilon - (eta + 1) a) for any a with delta(a) <=
-gamma (e^a - 1) / (1 - gamma), since then w(s) / w(T(s)) <= e^((eta + 1) a), which in turn is never above the Renyi bound.
+profiles of (P, Q): a profile that is larger everywhere, such as that of a dominating pair, gives no less, and so does a larger
+function in place of M. Nothing is lost but that every y is given the s that is worst for it. It is never above
+E[K] delta(epsilon - (eta + 1) a) for any a with delta(a) <= gamma (e^a - 1) / (1 - gamma), since then w(s) / w(T(s)) <=
+e^((eta + 1) a); and that is never above the Renyi bound of Papernot and Steinke.
 
 Here delta is the larger of both directions at every epsilon, so the result holds in both. It is computed at dots, and dots are
 connected: a profile is convex in e^epsilon and 1 at 0, so the lower convex hull of any bounds on it bounds it too, and is
@@ -30,12 +31,12 @@ from sfumato.account.pairs import Cells, cells
 from sfumato.account.selected import Selected
 from sfumato.errors import CannotAccount
 
-_SHARES, _FEW_SHARES = 1500, 300
+_SHARES, _FEW_SHARES = 1500, 300  # intervals of s: where it counts, and below that
 
 
 @dataclass(frozen=True, eq=False)
 class Dots:
-    """A pair whose loss takes the values `losses`, or is infinite; symmetric, because the profile that it comes from is."""
+    """A pair whose loss takes these values, or is infinite; symmetric, because the profile that it comes from is."""
 
     values: Array
     chances: Array
@@ -75,7 +76,7 @@ def selected_profile(event: Selected, step: float, profile: Array) -> Array:
     longest = 2 * count + math.ceil(shift / step) + 1
     ratio = np.exp(np.minimum(step * np.arange(-count, longest + 1), 690.0))  # e^epsilon over p/q
     highest = _highest(*_lines(event, *both_sides(step, profile)), ratio)[0]
-    simple = event.mean * (1 - ratio * math.exp(-shift))
+    simple = event.mean * (1 + 8 * ROUNDING - ratio * math.exp(-shift))
     most = np.maximum(np.minimum(highest, simple), 0.0)
     found = np.convolve(masses, most, "valid") + one.infinite * event.mean
     return np.minimum(np.minimum.accumulate(found * (1 + 1e-10)), 1.0)
@@ -125,7 +126,8 @@ def _lines(event: Selected, epsilons: Array, deltas: Array) -> tuple[Array, Arra
     On a short interval of s: w is convex, so below its chord; T is concave and w falls, so w(T(s)) is convex and above its tangent
     in the middle. Their difference is a line in s, and largest at an end. Below the first interval w(0) and the largest T do.
     """
-    few, least = np.geomspace(1e-30, 1e-4 * event.gamma, _FEW_SHARES), 1e-4 * event.gamma
+    least = 1e-4 * event.gamma
+    few = np.geomspace(min(1e-30, 1e-2 * least), least, _FEW_SHARES)
     shares = np.append(few[:-1], np.geomspace(least, 1.0, _SHARES))
     low, high = shares[:-1], shares[1:]
     middle = (low + high) / 2
@@ -135,7 +137,7 @@ def _lines(event: Selected, epsilons: Array, deltas: Array) -> tuple[Array, Arra
     fall = (1 + event.eta) * (1 - event.gamma) / (event.gamma + (1 - event.gamma) * there) * rise * (high - middle)
     intercepts = np.concatenate([[event.mean], _weight(event, low), _weight(event, high)])
     slopes = np.concatenate([_weight(event, first), weight * (1 + fall), weight * (1 - fall)])
-    return intercepts * (1 + 1e-12), np.maximum(slopes * (1 - 1e-12), 1e-300)
+    return intercepts * (1 + 1e-12), slopes - 1e-12 * np.abs(slopes)
 
 
 def _weight(event: Selected, share: Array) -> Array:
