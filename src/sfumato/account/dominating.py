@@ -29,6 +29,7 @@ from sfumato.account.event import (
 )
 from sfumato.account.noises import ROUNDING, GaussianNoise, LaplaceNoise
 from sfumato.account.pairs import Atoms, EitherWay, Mixed, Pair, Plain, PoissonReplaced, Sampled
+from sfumato.account.selected import Selected
 from sfumato.account.shuffled import Clones, ShuffledEvent
 from sfumato.errors import CannotAccount
 
@@ -112,6 +113,13 @@ def _(event: ShuffledEvent) -> Pair:
     if (event.count - 1) * math.exp(-event.epsilon) < 1e-9:
         return pair_of(PureEvent(event.epsilon))
     return EitherWay(Clones(event.epsilon, event.count))
+
+
+@pair_of.register
+def _(event: Selected) -> Pair:
+    from sfumato.account.selection import selection_pair  # which prices what is inside, and so stands above this
+
+    return selection_pair(event)
 
 
 @pair_of.register

@@ -111,23 +111,24 @@ def _delta(event: Event, backward: bool, epsilon: Real, precision: float) -> flo
         return one_step_delta(one_way(event, backward), epsilon)
     if (few := few_losses(event, backward)) is not None:
         return few.delta(epsilon)
-
-    def log_delta(order: Array, rho: Array) -> Array:
-        return log_delta_from_rdp(order, rho, epsilon)
-
     whole = View(event, backward, -math.inf).loss()
-    _, simple = _best_tilt(whole, log_delta)
+    _, simple = _best_tilt(whole, lambda order, rho: log_delta_from_rdp(order, rho, epsilon))
     if simple < -700:  # beyond the largest loss
         return math.exp(simple) + whole.infinite
     view = View(event, backward, simple - 18)
-    tilt, _ = _best_tilt(view.loss(), log_delta)
+    bound = float(tail_from(view, epsilon, precision).deltas(np.array([float(epsilon)]))[0])
+    return min(1.0, math.exp(min(simple, 0.0)) + whole.infinite, bound)
+
+
+def tail_from(view: View, epsilon: Real, precision: float = PRECISION) -> Tail:
+    """delta at `epsilon` and some way above it, on a grid that is fine enough there."""
+    tilt, _ = _best_tilt(view.loss(), lambda order, rho: log_delta_from_rdp(order, rho, epsilon))
     _, mean, variance = view.loss().moments(tilt)
     spread = max(math.sqrt(variance), 1e-7 * abs(mean))
     loss, step = _tuned(view, max(tilt, 0.5 / spread), max(epsilon, spread), precision)
     if _excess(loss, max(tilt, 0.5 / spread)) > _LOOSE * max(epsilon, spread):
         loss = view.loss(step, FINE, blocks=True)
-    bound = float(Tail(loss, step, tilt, epsilon).deltas(np.array([float(epsilon)]))[0])
-    return min(1.0, math.exp(min(simple, 0.0)) + whole.infinite, bound)
+    return Tail(loss, step, tilt, epsilon)
 
 
 @lru_cache(maxsize=16)

@@ -46,11 +46,13 @@ from sfumato.account.event import (
     Repeated,
     StaircaseBallEvent,
     StaircaseEvent,
+    compose,
 )
 from sfumato.account.inside import costs_nothing, known_cost
 from sfumato.account.loss_grid import grid
 from sfumato.account.noises import Array, log_sampled, log_sum
 from sfumato.account.pairs import Atoms
+from sfumato.account.selected import Selected
 from sfumato.account.shuffled import ShuffledEvent
 from sfumato.errors import CannotAccount
 
@@ -170,6 +172,23 @@ def _(event: ShuffledEvent, orders: Array) -> Array:
     """From above, to about nine digits: the dots of a fine grid are connected, which keeps the chances of both worlds."""
     curve = grid(pair_of(event), 0.0, _SHUFFLED_SPACING).cumulants(orders - 1) / (orders - 1)
     return np.minimum(curve, event.epsilon)  # near order 1 rounding is divided by next to nothing
+
+
+@rdp_of.register
+def _(event: Selected, orders: Array) -> Array:
+    """Papernot and Steinke 2022, Theorem 2.
+
+    The density of the released output is that of a run times w(s), at most E[K] (`selection`). With a coin of chance gamma beside
+    a run, gamma + (1 - gamma) s and gamma + (1 - gamma) t are the chances of one event in both worlds, at least gamma. Of any
+    event the second is at most (e^rho times the first)^(1 - 1/order), so w(s) / w(t), a power of their ratio, is at most
+    (e^((1 - 1/order) rho) gamma^(-1/order))^(eta + 1), for every order.
+    """
+    inner = curve(compose(event.event))
+    worth = (1 + event.eta) * float(np.min((1 - 1 / ORDERS) * inner - math.log(event.gamma) / ORDERS))
+    found = inner + worth + math.log(event.mean) / (ORDERS - 1)
+    found = np.minimum.accumulate(found[::-1])[::-1]  # it rises with the order
+    above = np.searchsorted(ORDERS, orders)
+    return np.append(found, np.inf)[above]
 
 
 @rdp_of.register
