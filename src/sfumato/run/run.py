@@ -161,8 +161,7 @@ class Run:
         try:
             yield from self.simulation if self.folder is None else self._train(self.folder)
         finally:
-            self.simulation.store()
-            self._release()
+            self._store()
 
     def _train(self, folder: Path) -> Iterator[Progress]:
         start, rounds = self.start, self.prepared.request.rounds
@@ -225,9 +224,18 @@ class Run:
     def close(self) -> None:
         """Let go of the ledgers and of the folder; what they hold is on disk."""
         if hasattr(self, "simulation"):
-            self.simulation.store()
-            self.simulation.spending.close()
+            try:
+                self._store()
+            finally:
+                self.simulation.spending.close()
         self._release()
+
+    def _store(self) -> None:
+        """Write what waits to be written, and let go of the folder, whether or not it could be."""
+        try:
+            self.simulation.store()
+        finally:
+            self._release()
 
     def _release(self) -> None:
         if self._lock is not None:
