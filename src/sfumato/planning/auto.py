@@ -68,8 +68,11 @@ def choose(known: Known) -> tuple[Choice, ...]:
     >>> [(choice.key, choice.value) for choice in choose(letters)][:2]
     [('data.features', 'scattering,group-norm,pca:400,unit-norm:3'), ('model.name', 'logistic')]
     """
-    if not (known.epsilon > 0 and 0 < known.delta < 1 and known.seconds > 0):
-        raise BadValue(f"{known}: epsilon and seconds are positive, and delta lies between 0 and 1.")
+    if not (0 < known.epsilon < math.inf and 0 < known.delta < 1 and 0 < known.seconds < math.inf):
+        raise BadValue(
+            f"epsilon={known.epsilon}, delta={known.delta}, seconds={known.seconds}: epsilon and seconds are positive and finite, "
+            "and delta lies between 0 and 1. Use 2.0, 1e-5 and 10.0, say."
+        )
     if known.task != "classification":
         return _without_features(known)
     features, width = _features(known) if known.features is None else (None, known.width)

@@ -48,7 +48,9 @@ def known_of(request: Request, source: Source, auto: Auto) -> Known:
             "kind, where clients are hidden, or dp-sgd, where records are; or leave it out."
         )
     if request.epsilon is None:
-        raise BadValue("--auto chooses for a budget. Give --epsilon, e.g. 2, and no --noise-multiplier.")
+        raise BadValue(
+            "--auto chooses for one budget. Give --epsilon, e.g. 2, and no --noise-multiplier, --budgets or --unproven."
+        )
     data, features = request.data, request.data.features if "data.features" in auto.kept else None
     records = data.records_per_client
     if request.central:
