@@ -10,7 +10,10 @@ from typing import Any
 from sfumato.account import accountant
 from sfumato.account.auto import Auto
 from sfumato.account.event import Event, Relation, Unit, why_not_private
+from sfumato.account.selected import Selected
 from sfumato.errors import BadValue
+
+ONE_SHOWN = "of all the runs that were tried only the best is seen: not how many there were, nor how long they took"
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,8 @@ def guarantee(
 ) -> Guarantee:
     """The guarantee for what happened; `unpaid` says why there is none in a view without an event."""
     check_delta(delta)
+    if event is not None and any(isinstance(part, Selected) for part in event.walk()):
+        assumptions = (*assumptions, ONE_SHOWN)
     why = unpaid if event is None else why_not_private(event)
     if event is not None and why is None:
         chosen = Auto().choose(event) if accountant_name == "auto" else accountant(accountant_name)

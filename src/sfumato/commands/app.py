@@ -16,6 +16,7 @@ from sfumato.commands.recipes import explain, recipes
 from sfumato.commands.report import report
 from sfumato.commands.reproduce import reproduce
 from sfumato.commands.train import train
+from sfumato.commands.tune import tune
 from sfumato.version import __version__
 
 _COLUMNS = shutil.get_terminal_size().columns
@@ -29,7 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None if _NARROW else "rich",
 )
-for command in (train, recipes, explain, evaluate, report, account, plan, curve, ledger, reproduce):
+for command in (train, tune, recipes, explain, evaluate, report, account, plan, curve, ledger, reproduce):
     app.command(command.__name__, context_settings={"terminal_width": _COLUMNS - 2} if _NARROW else None)(command)
 
 

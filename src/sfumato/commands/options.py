@@ -84,10 +84,11 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _option(name: str, kind: Any, text: str, panel: str, metavar: str | None = None) -> inspect.Parameter:
+def option(name: str, kind: Any, text: str, panel: str, metavar: str | None = None) -> inspect.Parameter:
+    """An option of the command line."""
     shown = _METAVARS.get(kind, "TEXT") if metavar is None else metavar
-    option = typer.Option(flag(name), help=text, metavar=shown, rich_help_panel=panel, show_default=False)
-    annotation = Annotated[kind | None, option]
+    declared = typer.Option(flag(name), help=text, metavar=shown, rich_help_panel=panel, show_default=False)
+    annotation = Annotated[kind | None, declared]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
@@ -96,7 +97,7 @@ def signature() -> inspect.Signature:
     text = f"{', '.join(RECIPES)}; see sfumato recipes. By default dp-fedavg."
     named = Annotated[str | None, typer.Argument(help=text, metavar="RECIPE", show_default=False)]
     parameters = [inspect.Parameter("recipe", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=named)]
-    parameters += [_option(name, key.kind, key.help, "What to train") for name, key in KEYS.items()]
+    parameters += [option(name, key.kind, key.help, "What to train") for name, key in KEYS.items()]
     seen: dict[str, tuple[Any, list[str]]] = {}
     for recipe in RECIPES.values():
         for name, parameter in recipe.options.items():
@@ -107,19 +108,17 @@ def signature() -> inspect.Signature:
         text = _RECIPE_HELP.get(name, f"{name.replace('_', ' ').capitalize()}.") + (
             f" Default: {shown}." if shown else ""
         )
-        parameters.append(_option(name, kind, text, "Recipe"))
+        parameters.append(option(name, kind, text, "Recipe"))
     panel = "Run"
     parameters += [
-        _option(
-            "budgets", str, "A file with each client's own (epsilon, delta), in place of --epsilon.", panel, "FILE"
-        ),
-        _option("out", str, "Folder of the run; an existing one is never overwritten.", panel, "FOLDER"),
-        _option("config", str, "A run.toml to start from.", panel, "FILE"),
-        _option("set", list[str], "Any key of run.toml, e.g. rounds=60 or options.lr=0.1.", panel, "KEY=VALUE"),
-        _option("resume", str, "Folder of a run to go on with; a finished one with more --rounds.", panel, "FOLDER"),
-        _option("auto", bool, "Choose features and settings from public facts alone; what you give stays.", panel),
-        _option("seconds", float, "With --auto: about how long to train. Default: 10.", panel),
-        _option("quiet", bool, "Print nothing but errors.", panel),
-        _option("json", bool, "Print run.json and nothing else.", panel),
+        option("budgets", str, "A file with each client's own (epsilon, delta), in place of --epsilon.", panel, "FILE"),
+        option("out", str, "Folder of the run; an existing one is never overwritten.", panel, "FOLDER"),
+        option("config", str, "A run.toml to start from.", panel, "FILE"),
+        option("set", list[str], "Any key of run.toml, e.g. rounds=60 or options.lr=0.1.", panel, "KEY=VALUE"),
+        option("resume", str, "Folder of a run to go on with; a finished one with more --rounds.", panel, "FOLDER"),
+        option("auto", bool, "Choose features and settings from public facts alone; what you give stays.", panel),
+        option("seconds", float, "With --auto: about how long to train. Default: 10.", panel),
+        option("quiet", bool, "Print nothing but errors.", panel),
+        option("json", bool, "Print run.json and nothing else.", panel),
     ]
     return inspect.Signature(parameters)

@@ -18,8 +18,8 @@ from sfumato.errors import BadValue, BudgetExceeded, DataError
 from sfumato.run.request import Request, resolved
 
 if TYPE_CHECKING:
+    from sfumato.engine.simulation import Simulation
     from sfumato.run.prepare import Prepared
-    from sfumato.run.run import Run
 
 
 def _train(recipe: str | None, **given: Any) -> None:
@@ -38,21 +38,27 @@ def _train(recipe: str | None, **given: Any) -> None:
         request, found, keys = *_resumed(folder, rounds), frozenset[str]()
     else:
         (request, keys), found = request_from(recipe, config, chosen, settings), {}
-        folder = _new_folder(out, request)
+        folder = new_folder(out, request)
 
-    from sfumato.commands.progress import follow
-    from sfumato.report import write_page
     from sfumato.run.auto import Auto
     from sfumato.run.prepare import prepare
+
+    prepared = prepare(request, found, auto=None if seconds is None else Auto(keys, seconds))
+    train_as_prepared(prepared, folder, resume=resume is not None, quiet=quiet, as_json=as_json)
+
+
+def train_as_prepared(prepared: Prepared, folder: Path, *, resume: bool = False, quiet: bool, as_json: bool) -> None:
+    """Train, show how it goes, and say what it cost."""
+    from sfumato.commands.progress import follow
+    from sfumato.report import write_page
     from sfumato.run.run import Run
 
-    auto = None if seconds is None else Auto(keys, seconds)
-    prepared, stopped = prepare(request, found, auto=auto), None
+    stopped = None
     if not (quiet or as_json):
         _chosen(prepared)
         _caution(prepared, err=True)
     try:
-        with closing(Run(prepared, folder, resume=resume is not None, page=write_page)) as run:
+        with closing(Run(prepared, folder, resume=resume, page=write_page)) as run:
             try:
                 follow(run, quiet=quiet or as_json)
             except BudgetExceeded as error:
@@ -60,7 +66,7 @@ def _train(recipe: str | None, **given: Any) -> None:
             if as_json:
                 typer.echo((folder / "run.json").read_text(), nl=False)
             elif not quiet:
-                _tell(run, folder)
+                tell(run.simulation, prepared, folder)
     except KeyboardInterrupt:
         typer.echo(f"interrupted; go on with: sfumato train --resume {folder}", err=True)
         raise typer.Exit(130) from None
@@ -101,7 +107,8 @@ def _resumed(folder: Path, rounds: int | None) -> tuple[Request, Mapping[str, An
     return request, resolved(path)
 
 
-def _new_folder(out: str | None, request: Request) -> Path:
+def new_folder(out: str | None, request: Request) -> Path:
+    """The folder that was asked for, or one with a number; never one that holds something."""
     if out is not None:
         folder = Path(out)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -116,26 +123,27 @@ def _new_folder(out: str | None, request: Request) -> Path:
     return Path("runs") / f"{name}-{number}"
 
 
-def _tell(run: Run, folder: Path) -> None:
+def tell(run: Simulation, prepared: Prepared, folder: Path) -> None:
+    """What a finished run reached and what it cost, in sentences."""
     from sfumato.account.event import Unit
     from sfumato.guarantee import rounded_up
 
     typer.echo("")
-    summary = json.loads((folder / "run.json").read_text())
+    summary, delta = json.loads((folder / "run.json").read_text()), prepared.request.chosen_delta
     if summary["accuracy"] is not None:
         rounds = "1 round" if summary["rounds"] == 1 else f"{summary['rounds']} rounds"
         typer.echo(f"{summary['primary']} {summary['accuracy']:.4f} on public test data after {rounds}")
-    typer.echo(str(run.guarantee()))
-    typer.echo(str(run.guarantee(server=True)))
+    typer.echo(str(run.guarantee(delta)))
+    typer.echo(str(run.guarantee(delta, server=True)))
     if summary["budgets"]:
         from sfumato.budget.words import in_words
 
         typer.echo("\neach client's own budget, and the epsilon that was spent of it:")
         typer.echo("\n".join(f"  {line}" for line in in_words(summary["budgets"])))
-    _caution(run.prepared, err=False)
+    _caution(prepared, err=False)
     derivation = run.derivation
     if derivation.primary.unit is Unit.CLIENT and Unit.RECORD in derivation.units:
-        epsilon = run.guarantee(unit=Unit.RECORD).epsilon
+        epsilon = run.guarantee(delta, Unit.RECORD).epsilon
         if epsilon is not None:
             shown = rounded_up(epsilon, 4)
             typer.echo(f"For one record of a client, swapped for another: epsilon {shown} at the same delta.")

@@ -42,7 +42,7 @@ def chosen(request: Request, source: Source, auto: Auto) -> tuple[Request, tuple
 
 def known_of(request: Request, source: Source, auto: Auto) -> Known:
     """The public facts of a request: what is declared of its data, and what is asked for."""
-    if not _is_known(request):
+    if not is_known(request):
         raise BadValue(
             f"--auto: {request.recipe or 'this round'} is none of those that it knows good settings for. Use dp-fedavg or its "
             "kind, where clients are hidden, or dp-sgd, where records are; or leave it out."
@@ -64,7 +64,8 @@ def known_of(request: Request, source: Source, auto: Auto) -> Known:
     return known if features is None else _with_features(known, features, source)
 
 
-def _is_known(request: Request) -> bool:
+def is_known(request: Request) -> bool:
+    """Whether settings can be chosen for the recipe."""
     if request.pieces is not None:
         return False
     recipe = recipes.find(request.recipe)

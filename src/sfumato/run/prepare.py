@@ -67,7 +67,8 @@ def prepare(
     if central:
         check_central(request, own_data)
     domain = request.pieces is not None or recipes.find(request.recipe).takes_public
-    source = find_source(request.data, domain=domain, joined=central, open_to_all=open_to_all)
+    known = {"joined": central, "open_to_all": open_to_all, "unscaled": auto is not None}
+    source = find_source(request.data, domain=domain, **known)
     if central and not own_data:
         request = declared(request, source.of(request.data))
     if not request.budgets or request.delta is not None:
@@ -86,8 +87,8 @@ def prepare(
     shape = tuple(example(population, test).x.shape[1:])
     module = model_of(request.model, shape, outputs)
     round = round_of(request, found or {}, budgets, source.public, Layout.of(module), outputs)
-    known = shape, outputs, source.counts, budgets, source.public, choices
-    return Prepared(request, population, test, module, objective, round, *known)
+    facts = shape, outputs, source.counts, budgets, source.public, choices
+    return Prepared(request, population, test, module, objective, round, *facts)
 
 
 def model_of(request: ModelRequest, input_shape: tuple[int, ...], outputs: int) -> nn.Module:

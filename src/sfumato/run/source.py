@@ -65,13 +65,18 @@ class Source:
         return build_population(self.dataset, data.clients, data.split, key, share, data.test_fraction)
 
 
-def find_source(data: DataRequest, *, domain: bool, joined: bool = False, open_to_all: bool = False) -> Source:
-    """The data before features. With `domain`, the recipe uses `data.public` and is tested on it.
+def find_source(
+    data: DataRequest, *, domain: bool, joined: bool = False, open_to_all: bool = False, unscaled: bool = False
+) -> Source:
+    """The data before features, pictures from 0 to 1 where features will be made of them, or `unscaled` says so.
+
+    With `domain`, the recipe uses `data.public` and is tested on it.
 
     `joined` clients are one holder, so their number need not be declared. `open_to_all`: the clients' records are public
     themselves, as those of a proxy are, and may be the same as other public ones.
     """
-    found = _named(data) if not is_own_data(data.name) else _own(data, joined)
+    unscaled = unscaled or bool(data.public or data.features or data.test in NAMES)
+    found = _named(data, unscaled) if not is_own_data(data.name) else _own(data, joined)
     found = replace(found, shared=domain)
     if data.public is not None:
         if data.public_records is not None:
@@ -203,10 +208,9 @@ def is_own_data(name: str) -> bool:
     return name not in NAMES and (is_import_path(name) or "/" in name or Path(name).is_dir())
 
 
-def _named(data: DataRequest) -> Source:
+def _named(data: DataRequest, unscaled: bool) -> Source:
     dataset = load_data(data.name, data.folder or None)
-    if data.public or data.features or data.test in NAMES:
-        dataset = dataset.unscaled
+    dataset = dataset.unscaled if unscaled else dataset
     if (kinds := {"regression": "numbers", "multi-label": "labels that hold or not"}.get(dataset.task)) and (
         data.task != dataset.task
     ):

@@ -1,0 +1,96 @@
+"""Settings chosen on public data that stand in for the clients': free, since nothing of theirs is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from sfumato.data.load import NAMES
+from sfumato.data.load import load as load_data
+from sfumato.engine.simulate import simulate
+from sfumato.errors import BadValue, nearest
+from sfumato.objective import evaluate
+from sfumato.run.prepare import Prepared, prepare
+from sfumato.run.request import Request
+from sfumato.tuning.candidates import Settings, noise_of, with_settings
+
+
+@dataclass(frozen=True)
+class Tried:
+    """Settings, and what they reached on the proxy's own test split."""
+
+    settings: Settings
+    score: float
+
+
+def choose_on_proxy(
+    target: Prepared, proxy: str, tried: Sequence[Settings], tell: Callable[[Tried], object] = lambda one: None
+) -> tuple[Tried, ...]:
+    """Every setting, tried on the proxy shared out as the target is, best first; `tell` hears of each as it is done.
+
+    The noise beside the proxy's clients is as large as it will be beside the target's: where there are fewer of them there is
+    less of it. Runs have a public seed. The target's test split is not read.
+    """
+    stand_in = prepare(_request(target, proxy), open_to_all=True)
+    if stand_in.input_shape != target.input_shape:
+        raise BadValue(
+            f"--proxy {proxy}: its records have the shape {stand_in.input_shape}, the clients' {target.input_shape}. Give a proxy "
+            "of the same shape, or bring both to one, e.g. with --features resize:16."
+        )
+    assert stand_in.test is not None, "data sets known by name have test splits"
+    found: list[Tried] = []
+    for settings in tried:
+        wanted = with_settings(target, settings)
+        noise = noise_of(wanted) * _units(stand_in) / _units(target)
+        own = with_settings(stand_in, {**settings, "options.noise_multiplier": noise})
+        run = simulate(own.round, own.population, own.module, own.objective, rounds=own.request.rounds, seed=0)
+        *_, last = run
+        score = evaluate(last.module, stand_in.test.records, own.objective)[own.objective.primary]
+        found.append(Tried(settings, score))
+        tell(found[-1])
+    return tuple(sorted(found, key=lambda one: -one.score))
+
+
+def _units(prepared: Prepared) -> int:
+    """How many clients there are; how many records, where one holder has all."""
+    return int(prepared.request.options["records"]) if prepared.request.central else prepared.population.size
+
+
+def _request(target: Prepared, proxy: str) -> Request:
+    """The target's request with the proxy's records, as many clients as these are enough for, and the target's outputs."""
+    request, data = target.request, target.request.data
+    if proxy not in NAMES:
+        raise BadValue(f"--proxy {proxy}: there is no such data set. {nearest(proxy, NAMES)}")
+    if proxy == data.name:
+        raise BadValue(
+            f"--proxy {proxy}: these are the clients' own records, so choosing on them is not free. Use --pay."
+        )
+    stand_in = load_data(proxy, data.folder or None)
+    if stand_in.task != data.task or stand_in.classes > target.outputs:
+        raise BadValue(
+            f"--proxy {proxy} has {stand_in.classes} classes for {stand_in.task}; the clients' records have {target.outputs} for "
+            f"{data.task}. Give a proxy of the same task with no more classes."
+        )
+    share = data.records_per_client or _records(target) // data.clients
+    clients = 1 if request.central else min(data.clients, stand_in.pool.count // max(share, 1))
+    if clients < min(2, data.clients):
+        raise BadValue(
+            f"--proxy {proxy} has {stand_in.pool.count} records, too few for clients of {share}. Give a larger one."
+        )
+    options = {name: value for name, value in request.options.items() if name != "records"}
+    named = replace(data, name=proxy, clients=clients, outputs=target.outputs, public_records=None, test=None)
+    if not request.central:
+        named = replace(named, records_per_client=share)
+    return replace(
+        request,
+        data=named,
+        options={**options, "noise_multiplier": 1.0},
+        epsilon=None,
+        budgets={},
+        ledger="",
+        unproven=False,
+    )
+
+
+def _records(target: Prepared) -> int:
+    return target.counts.get("train", 0) or target.population.size * target.population.client(0).train.count
