@@ -54,14 +54,21 @@ def request_from(
 
 def auto_from(chosen: dict[str, Any], config: str | None) -> float | None:
     """What --auto and --seconds say: how many seconds to train for, or nothing."""
-    asked, seconds = bool(chosen.pop("auto", False)), chosen.pop("seconds", None)
-    if seconds is not None and not asked:
-        raise BadValue(f"--seconds {seconds:g}: only --auto plans for a time. Give both or none.")
-    if seconds is not None and not 0 < seconds < math.inf:
-        raise BadValue(f"--seconds {seconds:g}: how long to train, a number above 0, e.g. 10.")
-    if asked and config:
+    if not chosen.pop("auto", False):
+        if "seconds" in chosen:
+            raise BadValue(f"--seconds {chosen['seconds']:g}: only --auto plans for a time. Give both or none.")
+        return None
+    if config:
         raise BadValue(f"--config {config} holds settings already, which --auto would choose. Leave one out.")
-    return (seconds or 10.0) if asked else None
+    return seconds_from(chosen)
+
+
+def seconds_from(chosen: dict[str, Any]) -> float:
+    """What --seconds says, or 10."""
+    seconds = float(chosen.pop("seconds", 10.0))
+    if not 0.0 < seconds < math.inf:
+        raise BadValue(f"--seconds {seconds:g}: how long to train, a number above 0, e.g. 10.")
+    return seconds
 
 
 def _with_a_budget(request: Request, taken_away: bool) -> Request:

@@ -45,6 +45,12 @@ class Known:
     features: str | None = None  # chosen already, with how many numbers they make of a record, and the norm of these
     width: int = 0
     norm: float = _NORM
+    rate: float | None = (
+        None  # of the clients or records in a round, the rounds and the clip norm, if these were chosen already
+    )
+    rounds: int | None = None
+    clip: float | None = None
+    momentum: float = _MOMENTUM
 
     @property
     def units(self) -> int:
@@ -73,6 +79,10 @@ def choose(known: Known) -> tuple[Choice, ...]:
             f"epsilon={known.epsilon}, delta={known.delta}, seconds={known.seconds}: epsilon and seconds are positive and finite, "
             "and delta lies between 0 and 1. Use 2.0, 1e-5 and 10.0, say."
         )
+    if known.clip is not None and not 0 < known.clip < math.inf:
+        raise BadValue(f"clip norm={known.clip}: it must be positive and finite, e.g. 1.0.")
+    if not 0 <= known.momentum < 1:
+        raise BadValue(f"momentum={known.momentum}: at least 0 and below 1, e.g. 0.9.")
     if known.task != "classification":
         return _without_features(known)
     features, width = _features(known) if known.features is None else (None, known.width)
@@ -116,19 +126,19 @@ def _scattered(shape: tuple[int, ...]) -> int:
 
 def _rounds(known: Known, width: int) -> tuple[Choice, ...]:
     """Clients train, and each whole update is clipped."""
-    rate = min(1.0, _EVERYONE / known.clients)
-    cohort, batch = rate * known.clients, max(1, min(30, math.ceil(known.records / 4)))
+    rate = known.rate or min(1.0, _EVERYONE / known.clients)
+    cohort, batch = rate * known.clients, min(30, math.ceil(known.records / 4)) or 30
     work = 6.0 * cohort * max(known.records, 1) * (width + 1) * known.classes
     rounds = _affordable(known, work)
-    noise = _noise(known, rate, rounds)
-    lr = _learning_rate(known, cohort, rounds, noise)
+    noise, clip = _noise(known, rate, rounds), known.clip or 1.0
+    lr = _learning_rate(known, cohort, rounds, noise, clip)
     sample = "everyone" if rate == 1.0 else f"poisson:{_rounded(rate)}"
     return (
         Choice("options.sample", sample, "the larger the cohort, the smaller the noise beside it"),
         Choice(
             "rounds", rounds, f"as many as {known.seconds:g} s are about enough for: they cost time, and no accuracy"
         ),
-        Choice("options.clip", 1.0, "only clip times learning rate matters"),
+        Choice("options.clip", clip, "only clip times learning rate matters"),
         Choice("options.epochs", 1, "one pass in small steps says where a client's records pull"),
         Choice("options.batch_size", batch, "about four local steps, or 30 records in each"),
         Choice(
@@ -143,10 +153,10 @@ def _rounds(known: Known, width: int) -> tuple[Choice, ...]:
 def _steps(known: Known, width: int) -> tuple[Choice, ...]:
     """One holder steps along the mean of clipped gradients of single records."""
     work = 4.0 * known.records * (width + 1) * known.classes
-    rate = min(1.0, known.seconds * _SPEED / (work * _ROUNDS[0]))
+    rate = known.rate or min(1.0, known.seconds * _SPEED / (work * (known.rounds or _ROUNDS[0])))
     rounds = _affordable(known, rate * work)
-    noise, clip = _noise(known, rate, rounds), _rounded(known.norm / 10.0)
-    lr = _learning_rate(known, rate * known.records, rounds, noise) / clip
+    noise, clip = _noise(known, rate, rounds), known.clip or _rounded(known.norm / 10.0)
+    lr = _learning_rate(known, rate * known.records, rounds, noise, clip)
     batch = "everyone" if rate == 1.0 else f"poisson:{_rounded(rate)}"
     return (
         Choice("options.batch", batch, "the larger the batch, the smaller the noise beside it"),
@@ -164,9 +174,9 @@ def _steps(known: Known, width: int) -> tuple[Choice, ...]:
 
 def _server(moves: str, rate: str, lr: float, noise: float, rounds: int, known: Known) -> tuple[Choice, ...]:
     why = f"noise of {noise:.3g} in each of {rounds} rounds then moves an output by {_NOISE:g}: it grows with epsilon"
-    average = _rounded(1.0 - 6.0 / rounds)
+    average = _rounded(max(0.0, 1.0 - 6.0 / rounds))
     return (
-        Choice(moves, "momentum", "of 0.9: rounds that agree add up, noise does not"),
+        Choice(moves, "momentum", f"of {known.momentum:g}: rounds that agree add up, noise does not"),
         Choice(rate, _rounded(lr), why),
         Choice(
             "options.average", average, "the mean of about the last sixth of the rounds has less noise than the last"
@@ -176,7 +186,7 @@ def _server(moves: str, rate: str, lr: float, noise: float, rounds: int, known: 
 
 def _affordable(known: Known, work: float) -> int:
     fewest, most = _ROUNDS
-    return max(fewest, min(most, int(known.seconds * _SPEED / work)))
+    return known.rounds or max(fewest, min(most, int(known.seconds * _SPEED / work)))
 
 
 def _noise(known: Known, rate: float, rounds: int) -> float:
@@ -189,9 +199,9 @@ def _noise(known: Known, rate: float, rounds: int) -> float:
     return calibrate_noise(event, known.epsilon, known.delta)
 
 
-def _learning_rate(known: Known, cohort: float, rounds: int, noise: float) -> float:
+def _learning_rate(known: Known, cohort: float, rounds: int, noise: float, clip: float) -> float:
     """Noise adds up over rounds and momentum, and each round's is `noise` clip norms over the cohort."""
-    return _NOISE * (1.0 - _MOMENTUM) * cohort / (math.sqrt(rounds) * noise * known.norm)
+    return _NOISE * (1.0 - known.momentum) * cohort / (math.sqrt(rounds) * noise * clip * known.norm)
 
 
 def _rounded(number: float) -> float:
