@@ -19,13 +19,16 @@ from sfumato.errors import BadValue
 _NOISE = 2.7  # what all noise together may move an output by
 _NORM = 3.0  # of the features of a record, beside which the bias counts for a ninth
 _MOMENTUM = 0.9
-_LOCAL = 36.0  # learning rate of clients, for features of norm 1
+_LOCAL = 18.0  # learning rate of clients, for features of norm 1
 _SPEED = 1.5e10  # multiplications a second, about, of one core of today
 _SIGNAL = 4.0  # how many times its noise the sum of all rounds should be
 _DIMENSIONS = (25, 50, 100, 200, 400)
 _EVERYONE = 1000  # clients that are asked in every round; of more, as many are drawn
 _ROUNDS = (20, 100)
-_SMALL = 16  # pixels: below, pictures have no room for wavelets
+_LOCAL_STEPS, _BATCH = 4, 30
+_NO_PICTURES = (
+    "no pictures, so only their norm is known: scale and choose columns yourself if they are of different kinds"
+)
 
 
 @dataclass(frozen=True)
@@ -84,38 +87,39 @@ def _gaussian_mu(known: Known) -> float:
 
 def _features(known: Known) -> tuple[Choice, int]:
     """What records are mapped by, and how many numbers it makes of each."""
-    picture = len(known.shape) == 3
-    large = picture and min(known.shape[1:]) >= _SMALL
-    steps, width = (
-        (["scattering", "group-norm"], _scattered(known.shape)) if large else (["pixels"], math.prod(known.shape))
-    )
-    why = (
-        "wavelets know pictures without any data"
-        if large
-        else "too small for wavelets"
-        if picture
-        else "numbers as they are"
-    )
+    steps, width, why = _picture(known) if len(known.shape) == 3 else (["pixels"], math.prod(known.shape), _NO_PICTURES)
     if known.public is not None:
         wanted = (_gaussian_mu(known) * known.units / _SIGNAL) ** 2 / known.classes
         fits = [size for size in _DIMENSIONS if size <= min(width, wanted)] or [min(_DIMENSIONS[0], width)]
         width = fits[-1]
         steps.append(f"pca:{width}")
-        why += f"; {width} directions of {known.public} are as many as stand out from the noise, or as many as help"
+        why += f"; {width} directions of {known.public}: as many as stand out from the noise, at most {_DIMENSIONS[-1]}"
     steps.append(f"unit-norm:{_NORM:g}")
     return Choice("data.features", ",".join(steps), f"{why}; one norm for all, so that learning rates are known"), width
 
 
-def _scattered(shape: tuple[int, ...]) -> int:
-    channels, height, width = shape
-    return 81 * channels * (height // 4) * (width // 4)
+def _picture(known: Known) -> tuple[list[str], int, str]:
+    """Wavelets know pictures without any data; the smaller these are, the fewer scales there is room for."""
+    channels, height, width = known.shape
+    scales = 2 if min(height, width) >= 16 else 1 if min(height, width) >= 8 else 0
+    if not scales:
+        return ["pixels"], channels * height * width, "too small for wavelets"
+    steps, why = [], "wavelets know pictures without any data"
+    if channels == 3 and not known.central and known.public is None:
+        steps, channels = ["grey"], 1
+        why = "colours are worth less here than the noise of three times as many numbers; " + why
+    paths, groups = (81, "") if scales == 2 else (9, ":9")
+    steps += ["scattering" if scales == 2 else "scattering:1", f"group-norm{groups}"]
+    return steps, paths * channels * (height >> scales) * (width >> scales), why
 
 
 def _rounds(known: Known, width: int) -> tuple[Choice, ...]:
     """Clients train, and each whole update is clipped."""
     rate = min(1.0, _EVERYONE / known.clients)
-    cohort, batch = rate * known.clients, max(1, min(30, math.ceil(known.records / 4)))
-    work = 6.0 * cohort * max(known.records, 1) * (width + 1) * known.classes
+    cohort, records = rate * known.clients, max(known.records, 1)
+    batch = min(_BATCH, records)
+    epochs = max(1, round(_LOCAL_STEPS * batch / records))
+    work = 6.0 * cohort * records * epochs * (width + 1) * known.classes
     rounds = _affordable(known, work)
     noise = _noise(known, rate, rounds)
     lr = _learning_rate(known, cohort, rounds, noise)
@@ -126,8 +130,8 @@ def _rounds(known: Known, width: int) -> tuple[Choice, ...]:
             "rounds", rounds, f"as many as {known.seconds:g} s are about enough for: they cost time, and no accuracy"
         ),
         Choice("options.clip", 1.0, "only clip times learning rate matters"),
-        Choice("options.epochs", 1, "one pass in small steps says where a client's records pull"),
-        Choice("options.batch_size", batch, "about four local steps, or 30 records in each"),
+        Choice("options.batch_size", batch, "a client takes about four steps, or more if it has more records"),
+        Choice("options.epochs", epochs, "and no more: they say where its records pull, and are clipped anyway"),
         Choice(
             "options.lr",
             _rounded(_LOCAL / known.norm**2),
