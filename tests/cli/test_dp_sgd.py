@@ -79,7 +79,7 @@ def test_the_records_of_data_known_by_name_are_those_that_the_holder_gets(sfumat
         (["--clients", "5"], "clients=5: in dp-sgd one trusted holder has all the records"),
         (["--split", "dirichlet:0.6"], "split='dirichlet:0.6': in dp-sgd one holder has all the records"),
         (["--data", "hers:pair", "--outputs", "2"], "how many records has it? Declare it with --records"),
-        (["--public-records", "100"], "has no use for 'digits/public'. Leave --public-records out"),
+        (["--public-records", "100"], "--public-records 100: nothing here has a use for public records"),
         (["--optimizer", "adam", "--momentum", "0.9"], "--momentum 0.9: --optimizer adam has none"),
         (["--optimizer", "adamw"], "there is no such optimizer"),
         (["--batch", "shuffle:64"], "not drawn independently"),

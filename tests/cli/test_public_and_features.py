@@ -1,4 +1,4 @@
-"""`--public` and `--features`: what is trained and tested on, again after a resume, and what is refused."""
+"""`--public`, `--test-data` and `--features`: what is trained and tested on, again after a resume, and what is refused."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from sfumato.features import parse_features
 from sfumato.run.folder import load as load_run
 from sfumato.run.prepare import prepare
 from sfumato.run.request import Request
+from tests.data.files import play, write_play
 from tests.data.test_usps_and_domains import write_libsvm
 
 from .conftest import SMALL, Command
@@ -41,27 +42,40 @@ def test_a_run_on_features_is_resumed_evaluated_and_loaded(sfumato: Command) -> 
     assert said["accuracy"] == pytest.approx(float(right.double().mean()))
 
 
-def test_public_records_are_a_domain_of_their_own(sfumato: Command, usps_folder: Path) -> None:
-    options = ["--public", "usps", "--data-dir", str(usps_folder), "--quiet", "--out", "a"]
+def test_another_data_set_is_tested_on_in_its_own_shape(sfumato: Command, usps_folder: Path) -> None:
+    options = ["--test-data", "usps", "--data-dir", str(usps_folder), "--quiet", "--out", "a"]
     answer = sfumato("train", *SMALL, *options)
     assert answer.status == 0, answer.err
     summary = json.loads(Path("a/run.json").read_text())
-    assert (
-        summary["input_shape"] == [1, 16, 16] and summary["counts"]["public"] == 16 and summary["counts"]["test"] == 7
-    )
+    assert summary["input_shape"] == [1, 16, 16] and summary["counts"] == {"train": 1400, "test": 11}
+    said = json.loads(sfumato("evaluate", "a", "--json").out)
+    test = load("usps", usps_folder).unscaled.test.records
+    right = load_run(Path("a"))(test.x).argmax(1) == test.y
+    assert said["accuracy"] == summary["accuracy"] == pytest.approx(float(right.double().mean()))
+
+
+def test_voters_are_asked_about_a_public_domain_and_tested_on_it(sfumato: Command, usps_folder: Path) -> None:
+    options = ["--public", "usps", "--data-dir", str(usps_folder), "--queries", "9", "--quiet", "--out", "a"]
+    answer = sfumato("train", "knn-fl", "--clients", "40", "--stddev", "9", *options)
+    assert answer.status == 0, answer.err
+    summary = json.loads(Path("a/run.json").read_text())
+    assert summary["input_shape"] == [1, 16, 16] and summary["counts"] == {"train": 1400, "public": 16, "test": 7}
     assert sfumato("evaluate", "a").status == 0
 
 
 def test_a_basis_is_learnt_from_public_records_and_again_when_a_run_is_resumed(
     sfumato: Command, usps_folder: Path
 ) -> None:
-    public = ["--public", "usps", "--data-dir", str(usps_folder), "--features", "scattering,group-norm,pca:9,unit-norm"]
+    words = "resize:16,scattering,group-norm,pca:9,unit-norm"
+    public = ["--public", "usps", "--data-dir", str(usps_folder), "--features", words]
     options = [*SMALL[2:], *public, "--seed", "0", "--quiet"]
     answer = sfumato("train", *options, "--rounds", "1", "--out", "a")
     assert answer.status == 0, answer.err
     assert sfumato("train", "--resume", "a", "--rounds", "2", "--quiet").status == 0
     assert sfumato("train", *options, "--rounds", "2", "--out", "b").status == 0
-    assert json.loads(Path("a/run.json").read_text())["input_shape"] == [9]
+    summary = json.loads(Path("a/run.json").read_text())
+    assert summary["input_shape"] == [9] and summary["counts"] == {"train": 1400, "test": 397, "public": 12}
+    assert "the records of usps/train are public: nothing hides them" in summary["guarantee"]
     first, second = (load_run(Path(name)) for name in "ab")
     assert all(torch.equal(p, q) for p, q in zip(first.parameters(), second.parameters(), strict=True))
     assert sfumato("evaluate", "a").status == 0
@@ -78,7 +92,6 @@ def test_public_data_reach_the_recipe_with_their_pictures(usps_folder: Path) -> 
     assert prepared.test is not None and prepared.test.records.x.shape == (7, 256)
     client = prepared.population.client(3)
     assert client.train.x.shape == (7, 256) and 0.0 <= float(client.train.x.min()) <= float(client.train.x.max()) <= 1.0
-    assert prepared.population.client(3).train.x is client.train.x  # mapped once
     plain = prepare(Request().with_value("data.clients", 10)).population
     assert prepared.population.identity == plain.identity and prepared.population.fingerprint != plain.fingerprint
 
@@ -95,6 +108,11 @@ def test_public_data_reach_the_recipe_with_their_pictures(usps_folder: Path) -> 
         (["--features", "scattering,group-norm:5"], "81 channels cannot be parted into 5 equal groups"),
         (["--features", "pca:5"], "a basis learnt from clients' records tells of them"),
         (["--features", "pca:65", "--public-records", "100"], "have at most 64 directions"),
+        (["--public-records", "100"], "--public-records 100: nothing here has a use for public records"),
+        (["--public-records", "100", "--features", "hog:2"], "--public-records 100: nothing here has a use for public"),
+        (["--test-data", "digits"], "--test-data digits: digits has a public test split of its own"),
+        (["--test-data", "mnistt"], "--test-data mnistt: digits has a public test split of its own"),
+        (["--features", "unit-norm:0"], "unit-norm"),
     ],
 )
 def test_what_cannot_be_is_refused(sfumato: Command, options: list[str], said: str) -> None:
@@ -102,6 +120,43 @@ def test_what_cannot_be_is_refused(sfumato: Command, options: list[str], said: s
     assert answer.status != 0 and said in answer.err and not Path("a").exists()
 
 
-def test_public_records_of_other_classes_are_refused(sfumato: Command, usps_folder: Path) -> None:
-    answer = sfumato("train", *SMALL, "--outputs", "12", "--public", "usps", "--data-dir", str(usps_folder))
-    assert answer.status != 0 and "same classes" in answer.err
+USPS = {
+    "--public usps": "--public usps: nothing here has a use for public records. Add pca to --features, e.g. pca:20, or leave it "
+    "out; to be tested on usps, give --test-data usps.",
+    "--public usps --features hog:2": "--public usps: nothing here has a use for public records.",
+    "--public usps --features pca:5": "records of shape (1, 8, 8), and the basis is of usps/train's of shape (1, 16, 16)",
+    "--public usps --test-data usps --features resize:8,pca:5": "",
+    "--public usps --public-records 20 --features pca:5": "--public usps and --public-records 20 exclude each other",
+    "--public-records 20 --test-data usps --features pca:5": "",
+    "--test-data usps --outputs 12": "--test-data usps has 10 outputs for classification; digits has 12",
+    "--data mine:flat --outputs 10 --test-data usps": "records of shape (3,) cannot be brought to (1, 16, 16)",
+    "--data mine:pictures --outputs 10 --test-data usps": "",
+    "--data mine:pictures --outputs 10 --public usps --features resize:16,pca:5": "",
+    "--data mine:pictures --outputs 10 --public usps --features pca:5": "records of shape (1, 8, 8), and the basis is of usps",
+}  # fmt: skip
+MINE = """
+import torch
+
+def flat(number):
+    return torch.ones(2, 3), torch.zeros(2, dtype=torch.int64)
+
+def pictures(number):
+    return torch.ones(2, 1, 8, 8), torch.zeros(2, dtype=torch.int64)
+"""
+
+
+@pytest.mark.parametrize("words", USPS)
+def test_it_runs_or_is_refused_before_anything_is_spent(words: str, sfumato: Command, usps_folder: Path) -> None:
+    Path("mine.py").write_text(MINE)
+    answer = sfumato("train", *SMALL, *words.split(), "--data-dir", str(usps_folder), "--quiet", "--out", "a")
+    said = USPS[words]
+    if said:
+        assert answer.status == 2 and said in answer.err and not Path("a").exists()
+    else:
+        assert answer.status == 0, answer.err
+
+
+def test_text_gives_no_basis(sfumato: Command, tmp_path: Path) -> None:
+    write_play(tmp_path, play())
+    answer = sfumato("train", *SMALL, "--public", "shakespeare", "--features", "pca:5", "--data-dir", str(tmp_path))
+    assert answer.status == 2 and "--public shakespeare: no basis is learnt from text" in answer.err

@@ -100,7 +100,7 @@ def test_the_box_of_one_set_goes_to_the_box_of_the_other() -> None:
     assert torch.allclose(back, x.expand(-1, 3, -1, -1))
     assert Fit((1, 28, 28), 4, 4)(x) is x
     assert torch.allclose(Fit((1, 8, 8))(torch.ones(1, 3, 8, 8)), torch.ones(1, 1, 8, 8))
-    with pytest.raises(DataError, match="no pictures"):
+    with pytest.raises(DataError, match="both must be pictures"):
         Fit((16,))(x)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -51,14 +52,23 @@ def request_from(
     return _with_a_budget(request, taken_away="epsilon" in keys), frozenset(keys)
 
 
-def auto_from(chosen: dict[str, Any], config: str | None) -> bool | float:
-    """What --auto and --seconds say: no, or how many seconds to train for."""
-    asked, seconds = bool(chosen.pop("auto", False)), chosen.pop("seconds", None)
-    if seconds is not None and not asked:
-        raise BadValue(f"--seconds {seconds:g}: only --auto plans for a time. Give both or none.")
-    if asked and config:
+def auto_from(chosen: dict[str, Any], config: str | None) -> float | None:
+    """What --auto and --seconds say: how many seconds to train for, or nothing."""
+    if not chosen.pop("auto", False):
+        if "seconds" in chosen:
+            raise BadValue(f"--seconds {chosen['seconds']:g}: only --auto plans for a time. Give both or none.")
+        return None
+    if config:
         raise BadValue(f"--config {config} holds settings already, which --auto would choose. Leave one out.")
-    return asked and (10.0 if seconds is None else float(seconds))
+    return seconds_from(chosen)
+
+
+def seconds_from(chosen: dict[str, Any]) -> float:
+    """What --seconds says, or 10."""
+    seconds = float(chosen.pop("seconds", 10.0))
+    if not 0.0 < seconds < math.inf:
+        raise BadValue(f"--seconds {seconds:g}: how long to train, a number above 0, e.g. 10.")
+    return seconds
 
 
 def _with_a_budget(request: Request, taken_away: bool) -> Request:
@@ -119,10 +129,11 @@ def _refuse_unused(request: Request, typed: Collection[str], keys: Collection[st
 
     data = request.data
     own = is_own_data(data.name)
-    if (own or data.name == "digits") and not data.public and (data.folder or "data_dir" in typed):
+    looked_into = data.public or data.features or data.test in NAMES  # features are kept there
+    if (own or data.name == "digits") and not looked_into and (data.folder or "data_dir" in typed):
         why = "your own data are read from where --data says" if own else "digits come with scikit-learn"
         raise BadValue(f"--data-dir {data.folder}: {why}, so no folder is looked into. Leave it out.")
-    if data.test and not own and data.test not in NAMES:
+    if data.test and not own and (data.test not in NAMES or data.test == data.name):
         raise BadValue(
             f"--test-data {data.test}: {data.name} has a public test split of its own. Leave it out, or name another data set."
         )

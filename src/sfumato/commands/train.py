@@ -13,7 +13,7 @@ import typer
 
 from sfumato.commands.answers import refusing
 from sfumato.commands.asked import auto_from, request_from
-from sfumato.commands.options import signature
+from sfumato.commands.options import KEYS, flag, signature
 from sfumato.errors import BadValue, BudgetExceeded, DataError
 from sfumato.run.request import Request, resolved
 
@@ -30,7 +30,7 @@ def _train(recipe: str | None, **given: Any) -> None:
     seconds = auto_from(chosen, config)
     if resume is not None:
         rounds = chosen.pop("rounds", None)
-        if recipe or chosen or settings or config or out or seconds:
+        if recipe or chosen or settings or config or out or seconds is not None:
             raise BadValue(
                 "--resume goes on with a run as it was asked for; it takes no other option but --rounds, --quiet and --json."
             )
@@ -43,7 +43,7 @@ def _train(recipe: str | None, **given: Any) -> None:
     from sfumato.run.auto import Auto
     from sfumato.run.prepare import prepare
 
-    prepared = prepare(request, found, auto=Auto(keys, seconds) if seconds else None)
+    prepared = prepare(request, found, auto=None if seconds is None else Auto(keys, seconds))
     train_as_prepared(prepared, folder, resume=resume is not None, quiet=quiet, as_json=as_json)
 
 
@@ -76,10 +76,11 @@ def train_as_prepared(prepared: Prepared, folder: Path, *, resume: bool = False,
 
 
 def _chosen(prepared: Prepared) -> None:
-    """What --auto chose, in one line; explain --auto has the reasons."""
+    """What --auto chose, in one line, as options that could be given; explain --auto has the reasons."""
     if prepared.choices:
-        said = ", ".join(f"{choice.key.rpartition('.')[2]} {choice.value}" for choice in prepared.choices)
-        typer.echo(f"auto: {said}")
+        names = {key.path: name for name, key in KEYS.items()}
+        options = ((names.get(choice.key, choice.key.rpartition(".")[2]), choice.value) for choice in prepared.choices)
+        typer.echo(f"auto: {' '.join(f'{flag(name)} {value}' for name, value in options)}")
 
 
 def _caution(prepared: Prepared, *, err: bool) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from sfumato.commands.answers import refusing
-from sfumato.commands.asked import auto_from, request_from
+from sfumato.commands.asked import request_from, seconds_from
 from sfumato.commands.options import option, signature
 from sfumato.commands.train import new_folder, tell, train_as_prepared
 from sfumato.errors import BadValue
@@ -36,8 +36,7 @@ def _tune(recipe: str | None, **given: Any) -> None:
         )
     if average is not None and not pay:
         raise BadValue(f"--runs {average:g}: with --proxy every setting is tried once. Leave it out, or use --pay.")
-    seconds = auto_from({**chosen, "auto": True}, None)
-    chosen.pop("seconds", None)
+    seconds = seconds_from(chosen)
     request, keys = request_from(recipe, None, chosen, settings)
     folder = new_folder(out, request)
 
@@ -45,7 +44,7 @@ def _tune(recipe: str | None, **given: Any) -> None:
     from sfumato.run.prepare import prepare
     from sfumato.tuning.candidates import candidates
 
-    prepared = prepare(request, auto=Auto(keys, float(seconds)) if is_known(request) else None)
+    prepared = prepare(request, auto=Auto(keys, seconds) if is_known(request) else None)
     tried, say = candidates(prepared.request, words), not (quiet or as_json)
     if pay:
         _pay(prepared, tried, folder, 5.0 if average is None else average, quiet, as_json)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sfumato.errors import DataError
-from sfumato.features.pictures import Box, Grey, Resize, require_pictures
+from sfumato.features.pictures import Box, Grey, Resize
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,13 @@ class Fit:
     def __call__(self, x: Tensor) -> Tensor:
         if tuple(x.shape[1:]) == self.shape and self.margin == self.own_margin:
             return x
-        if len(self.shape) != 3:
-            raise DataError(f"records of shape {tuple(x.shape[1:])} cannot be brought to {self.shape}: no pictures.")
+        if len(self.shape) != 3 or x.ndim != 4:
+            raise DataError(
+                f"records of shape {tuple(x.shape[1:])} cannot be brought to {self.shape}, the shape of what is tested on: both "
+                "must be pictures (channels, height, width). Give other --test-data, or another --public."
+            )
         channels, height, width = self.shape
-        x = Box(self.own_margin)(require_pictures(x, self))
+        x = Box(self.own_margin)(x)
         if channels == 1:
             x = Grey()(x)
         if x.shape[1] == 1 and channels > 1:

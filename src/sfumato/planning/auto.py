@@ -48,6 +48,10 @@ class Known:
     features: str | None = None  # chosen already, with how many numbers they make of a record, and the norm of these
     width: int = 0
     norm: float = _NORM
+    rate: float | None = None  # of clients or records in a round; this and what follows, if it was chosen already
+    rounds: int | None = None
+    clip: float | None = None
+    momentum: float = _MOMENTUM
 
     @property
     def units(self) -> int:
@@ -71,8 +75,15 @@ def choose(known: Known) -> tuple[Choice, ...]:
     >>> [(choice.key, choice.value) for choice in choose(letters)][:2]
     [('data.features', 'scattering,group-norm,pca:400,unit-norm:3'), ('model.name', 'logistic')]
     """
-    if not (known.epsilon > 0 and 0 < known.delta < 1 and known.seconds > 0):
-        raise BadValue(f"{known}: epsilon and seconds are positive, and delta lies between 0 and 1.")
+    if not (0 < known.epsilon < math.inf and 0 < known.delta < 1 and 0 < known.seconds < math.inf):
+        raise BadValue(
+            f"epsilon={known.epsilon}, delta={known.delta}, seconds={known.seconds}: epsilon and seconds are positive and finite, "
+            "and delta lies between 0 and 1. Use 2.0, 1e-5 and 10.0, say."
+        )
+    if known.clip is not None and not 0 < known.clip < math.inf:
+        raise BadValue(f"clip norm={known.clip}: it must be positive and finite, e.g. 1.0.")
+    if not 0 <= known.momentum < 1:
+        raise BadValue(f"momentum={known.momentum}: at least 0 and below 1, e.g. 0.9.")
     if known.task != "classification":
         return _without_features(known)
     features, width = _features(known) if known.features is None else (None, known.width)
@@ -115,21 +126,21 @@ def _picture(known: Known) -> tuple[list[str], int, str]:
 
 def _rounds(known: Known, width: int) -> tuple[Choice, ...]:
     """Clients train, and each whole update is clipped."""
-    rate = min(1.0, _EVERYONE / known.clients)
-    cohort, records = rate * known.clients, max(known.records, 1)
+    rate = known.rate or min(1.0, _EVERYONE / known.clients)
+    cohort, records = rate * known.clients, known.records or _LOCAL_STEPS * _BATCH
     batch = min(_BATCH, records)
     epochs = max(1, round(_LOCAL_STEPS * batch / records))
     work = 6.0 * cohort * records * epochs * (width + 1) * known.classes
     rounds = _affordable(known, work)
-    noise = _noise(known, rate, rounds)
-    lr = _learning_rate(known, cohort, rounds, noise)
+    noise, clip = _noise(known, rate, rounds), known.clip or 1.0
+    lr = _learning_rate(known, cohort, rounds, noise, clip)
     sample = "everyone" if rate == 1.0 else f"poisson:{_rounded(rate)}"
     return (
         Choice("options.sample", sample, "the larger the cohort, the smaller the noise beside it"),
         Choice(
             "rounds", rounds, f"as many as {known.seconds:g} s are about enough for: they cost time, and no accuracy"
         ),
-        Choice("options.clip", 1.0, "only clip times learning rate matters"),
+        Choice("options.clip", clip, "only clip times learning rate matters"),
         Choice("options.batch_size", batch, "a client takes about four steps, or more if it has more records"),
         Choice("options.epochs", epochs, "and no more: they say where its records pull, and are clipped anyway"),
         Choice(
@@ -144,10 +155,10 @@ def _rounds(known: Known, width: int) -> tuple[Choice, ...]:
 def _steps(known: Known, width: int) -> tuple[Choice, ...]:
     """One holder steps along the mean of clipped gradients of single records."""
     work = 4.0 * known.records * (width + 1) * known.classes
-    rate = min(1.0, known.seconds * _SPEED / (work * _ROUNDS[0]))
+    rate = known.rate or min(1.0, known.seconds * _SPEED / (work * (known.rounds or _ROUNDS[0])))
     rounds = _affordable(known, rate * work)
-    noise, clip = _noise(known, rate, rounds), _rounded(known.norm / 10.0)
-    lr = _learning_rate(known, rate * known.records, rounds, noise) / clip
+    noise, clip = _noise(known, rate, rounds), known.clip or _rounded(known.norm / 10.0)
+    lr = _learning_rate(known, rate * known.records, rounds, noise, clip)
     batch = "everyone" if rate == 1.0 else f"poisson:{_rounded(rate)}"
     return (
         Choice("options.batch", batch, "the larger the batch, the smaller the noise beside it"),
@@ -165,9 +176,9 @@ def _steps(known: Known, width: int) -> tuple[Choice, ...]:
 
 def _server(moves: str, rate: str, lr: float, noise: float, rounds: int, known: Known) -> tuple[Choice, ...]:
     why = f"noise of {noise:.3g} in each of {rounds} rounds then moves an output by {_NOISE:g}: it grows with epsilon"
-    average = _rounded(1.0 - 6.0 / rounds)
+    average = _rounded(max(0.0, 1.0 - 6.0 / rounds))
     return (
-        Choice(moves, "momentum", "of 0.9: rounds that agree add up, noise does not"),
+        Choice(moves, "momentum", f"of {known.momentum:g}: rounds that agree add up, noise does not"),
         Choice(rate, _rounded(lr), why),
         Choice(
             "options.average", average, "the mean of about the last sixth of the rounds has less noise than the last"
@@ -177,7 +188,7 @@ def _server(moves: str, rate: str, lr: float, noise: float, rounds: int, known: 
 
 def _affordable(known: Known, work: float) -> int:
     fewest, most = _ROUNDS
-    return max(fewest, min(most, int(known.seconds * _SPEED / work)))
+    return known.rounds or max(fewest, min(most, int(known.seconds * _SPEED / work)))
 
 
 def _noise(known: Known, rate: float, rounds: int) -> float:
@@ -190,9 +201,9 @@ def _noise(known: Known, rate: float, rounds: int) -> float:
     return calibrate_noise(event, known.epsilon, known.delta)
 
 
-def _learning_rate(known: Known, cohort: float, rounds: int, noise: float) -> float:
+def _learning_rate(known: Known, cohort: float, rounds: int, noise: float, clip: float) -> float:
     """Noise adds up over rounds and momentum, and each round's is `noise` clip norms over the cohort."""
-    return _NOISE * (1.0 - _MOMENTUM) * cohort / (math.sqrt(rounds) * noise * known.norm)
+    return _NOISE * (1.0 - known.momentum) * cohort / (math.sqrt(rounds) * noise * clip * known.norm)
 
 
 def _rounded(number: float) -> float:

@@ -9,8 +9,9 @@ import torch
 from sfumato import recipes
 from sfumato.errors import BadValue
 from sfumato.features import Features, UnitNorm, parse_features
+from sfumato.pieces.sampler import parse_sampler
 from sfumato.planning.auto import Choice, Known, choose
-from sfumato.run.request import Request
+from sfumato.run.request import Request, typed
 from sfumato.run.source import Source
 
 
@@ -30,6 +31,7 @@ def chosen(request: Request, source: Source, auto: Auto) -> tuple[Request, tuple
             f"--model {request.model.name}: --auto knows good settings of a linear model on features. Leave --model or --auto out."
         )
     options = recipes.find(request.recipe).options
+    kept |= {"options.epochs"} if "options.steps" in kept else set()
     choices = []
     for choice in choose(known):
         table, _, name = choice.key.rpartition(".")
@@ -48,7 +50,9 @@ def known_of(request: Request, source: Source, auto: Auto) -> Known:
             "kind, where clients are hidden, or dp-sgd, where records are; or leave it out."
         )
     if request.epsilon is None:
-        raise BadValue("--auto chooses for a budget. Give --epsilon, e.g. 2, and no --noise-multiplier.")
+        raise BadValue(
+            "--auto chooses for one budget. Give --epsilon, e.g. 2, and no --noise-multiplier, --budgets or --unproven."
+        )
     data, features = request.data, request.data.features if "data.features" in auto.kept else None
     records = data.records_per_client
     if request.central:
@@ -59,7 +63,15 @@ def known_of(request: Request, source: Source, auto: Auto) -> Known:
         request.central, data.clients, records, source.outputs, source.shape, data.task, request.epsilon, request.chosen_delta,
         None if source.public is None else source.public.name, auto.seconds,
     )  # fmt: skip
-    return known if features is None else _with_features(known, features, source)
+    known = _with_settings(known, request, auto.kept)
+    if features is not None:
+        return _with_features(known, features, source)
+    if source.public is not None and (shape := tuple(source.public.records.x.shape[1:])) != source.shape:
+        raise BadValue(
+            f"--auto: a basis of {source.public.name}, with records of shape {shape}, is none of records of shape {source.shape}. "
+            "Give public records of that shape, or --features that bring both to one, e.g. resize:16,pca:50,unit-norm:3."
+        )
+    return known
 
 
 def is_known(request: Request) -> bool:
@@ -70,6 +82,28 @@ def is_known(request: Request) -> bool:
     while recipe.extends:
         recipe = recipes.RECIPES[recipe.extends]
     return recipe.central or recipe.name == "dp-fedavg"
+
+
+def _with_settings(known: Known, request: Request, kept: frozenset[str]) -> Known:
+    """The facts of settings that the user chose, with which what is chosen must go."""
+    options, central = request.options, request.central
+    if "rounds" in kept:
+        known = replace(known, rounds=request.rounds)
+    if "options.clip" in kept:
+        known = replace(known, clip=typed("options.clip", "float", options["clip"]))
+    drawn, moves, rate = ("batch", "optimizer", "lr") if central else ("sample", "server_optimizer", "server_lr")
+    if f"options.{drawn}" in kept:
+        sampler = parse_sampler(typed(f"options.{drawn}", "str", options[drawn]), option=drawn)
+        known = replace(known, rate=min(1.0, sampler.expected(known.units) / known.units))
+    if central and "options.momentum" in kept:
+        known = replace(known, momentum=typed("options.momentum", "float", options["momentum"]))
+    chosen = options[moves] if f"options.{moves}" in kept else "momentum"
+    if chosen == "adam" and f"options.{rate}" not in kept:
+        raise BadValue(
+            f"--{moves.replace('_', '-')} adam: --auto knows learning rates of sgd and momentum. Give --{rate.replace('_', '-')} "
+            "too, or leave one out."
+        )
+    return replace(known, momentum=0.0) if chosen == "sgd" else known
 
 
 def _with_features(known: Known, words: str, source: Source) -> Known:

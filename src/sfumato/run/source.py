@@ -29,7 +29,7 @@ class Source:
     """What was found for a data request. `dataset` is shared out to clients, unless `population` comes with its own.
 
     `public` is what is public besides the test data: for the recipe, if it has a use for such, and for features that learn. `fit`
-    brings clients' pictures to the shape of another data set that is tested on; what is public has that shape if it is a `domain`.
+    brings clients' pictures to the shape of another data set that is tested on; what is public or tested on needs no `fit`.
     """
 
     outputs: int
@@ -39,7 +39,6 @@ class Source:
     counts: Mapping[str, int] = field(default_factory=dict)  # of a named data set; nothing of a user's own is counted
     public: PublicData | None = None
     fit: tuple[Fit, ...] = ()
-    domain: bool = False
     shared: bool = False  # the recipe has a use for what is public
 
     @property
@@ -107,13 +106,15 @@ def _with_domain(data: DataRequest, found: Source) -> Source:
     public, test = as_public(dataset, Key.from_seed(data.split_seed))
     counts = {**found.counts, "public": public.records.count, "test": test.records.count}
     public = replace(public, pictures=public.records.x)
-    return replace(found, fit=_fit(dataset, found), public=public, test=test, counts=counts, domain=True)
+    return replace(found, fit=_fit(dataset, found), public=public, test=test, counts=counts)
 
 
 def _with_basis(data: DataRequest, found: Source) -> Source:
     """Some public records, of whatever classes, for features that learn from them; tests stay as they are."""
     assert data.public is not None
     dataset = load_data(data.public, data.folder or None).unscaled
+    if not dataset.scaling(dataset.pool.x[:1]).is_floating_point():
+        raise BadValue(f"--public {data.public}: no basis is learnt from text. Give pictures or other numbers.")
     order = Key.from_seed(0).child("basis").permutations(1, dataset.pool.count)[0]
     rows = order[:_BASIS]
     public = PublicData(f"{data.public}/train", Records(dataset.scaling(dataset.pool.x[rows]), dataset.pool.y[rows]))
@@ -123,8 +124,11 @@ def _with_basis(data: DataRequest, found: Source) -> Source:
 def _tested_on(data: DataRequest, found: Source) -> Source:
     """Clients' pictures in the shape of another data set, whose test split is tested on."""
     dataset = _of_the_same_classes(data, found, "--test-data", data.test)
-    counts = {**found.counts, "test": dataset.test.records.count}
-    return replace(found, fit=_fit(dataset, found), test=dataset.test, counts=counts)
+    counts, fit = {**found.counts, "test": dataset.test.records.count}, _fit(dataset, found)
+    public = found.public
+    if public is not None and data.public_records is not None:  # they were set aside from the clients' pool
+        public = replace(public, records=Records(Features(fit)(public.records.x), public.records.y))
+    return replace(found, fit=fit, test=dataset.test, public=public, counts=counts)
 
 
 def _fit(dataset: Dataset, found: Source) -> tuple[Fit, ...]:
@@ -157,10 +161,11 @@ class _Finished:
 def with_features(data: DataRequest, found: Source) -> Source:
     """All records mapped: those of a named data set at once, and kept on disk; a user's own when they are drawn."""
     learnt = data.features is not None and learns(data.features)
-    if data.public is not None and not (found.domain or learnt):
+    if found.public is not None and not (found.shared or learnt):
+        option = f"--public {data.public}" if data.public else f"--public-records {data.public_records}"
+        tested = f"; to be tested on {data.public}, give --test-data {data.public}" if data.public else ""
         raise BadValue(
-            f"--public {data.public}: nothing here learns from public records. Add pca to --features, e.g. pca:200, or leave it "
-            f"out; to be tested on {data.public}, give --test-data {data.public}."
+            f"{option}: nothing here has a use for public records. Add pca to --features, e.g. pca:20, or leave it out{tested}."
         )
     if data.features is None and not found.fit:
         return found
@@ -174,10 +179,10 @@ def with_features(data: DataRequest, found: Source) -> Source:
         steps: tuple[Step, ...] = (*found.fit, *features.steps)
         mapping = Features(steps)
         test, public = found.test, found.public
-        if test is not None:  # it has its own shape already
+        if test is not None:
             test = _mapped(test, features, kept)
         if public is not None:
-            public = _mapped(public, features if found.domain else mapping, kept) if found.shared else None
+            public = _mapped(public, features, kept) if found.shared else None
         found = replace(found, test=test, public=public)
         if found.dataset is None:
             assert found.population is not None, "one of the two is there"
