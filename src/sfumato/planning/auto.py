@@ -25,7 +25,11 @@ _SIGNAL = 4.0  # how many times its noise the sum of all rounds should be
 _DIMENSIONS = (25, 50, 100, 200, 400)
 _EVERYONE = 1000  # clients that are asked in every round; of more, as many are drawn
 _ROUNDS = (20, 100)
-_LOCAL_STEPS, _BATCH = 4, 30
+_LOCAL_STEPS, _BATCH = 4, (30, 150)
+_CHARACTERS = 3
+_TEXT = (
+    "a recurrent model has too many parameters for the noise: a linear one of the last characters learns pairs of them"
+)
 _NO_PICTURES = (
     "no pictures, so only their norm is known: scale and choose columns yourself if they are of different kinds"
 )
@@ -84,8 +88,10 @@ def choose(known: Known) -> tuple[Choice, ...]:
         raise BadValue(f"clip norm={known.clip}: it must be positive and finite, e.g. 1.0.")
     if not 0 <= known.momentum < 1:
         raise BadValue(f"momentum={known.momentum}: at least 0 and below 1, e.g. 0.9.")
-    if known.task != "classification":
-        return _without_features(known)
+    if known.task not in ("classification", "next-character"):
+        raise BadValue(
+            f"--auto: it knows good settings for classes and for text, not for {known.task}. Choose settings yourself, or use tune."
+        )
     features, width = _features(known) if known.features is None else (None, known.width)
     model = Choice("model.name", "logistic", "few parameters: noise grows with the root of their number")
     return (*([] if features is None else [features]), model, *(_steps if known.central else _rounds)(known, width))
@@ -98,8 +104,13 @@ def _gaussian_mu(known: Known) -> float:
 
 def _features(known: Known) -> tuple[Choice, int]:
     """What records are mapped by, and how many numbers it makes of each."""
-    steps, width, why = _picture(known) if len(known.shape) == 3 else (["pixels"], math.prod(known.shape), _NO_PICTURES)
-    if known.public is not None:
+    if known.task == "next-character":
+        steps, width, why = [f"last-characters:{_CHARACTERS}"], 128 * _CHARACTERS, _TEXT
+    elif len(known.shape) == 3:
+        steps, width, why = _picture(known)
+    else:
+        steps, width, why = ["pixels"], math.prod(known.shape), _NO_PICTURES
+    if known.public is not None and known.task == "classification":
         wanted = (_gaussian_mu(known) * known.units / _SIGNAL) ** 2 / known.classes
         fits = [size for size in _DIMENSIONS if size <= min(width, wanted)] or [min(_DIMENSIONS[0], width)]
         width = fits[-1]
@@ -127,10 +138,9 @@ def _picture(known: Known) -> tuple[list[str], int, str]:
 def _rounds(known: Known, width: int) -> tuple[Choice, ...]:
     """Clients train, and each whole update is clipped."""
     rate = known.rate or min(1.0, _EVERYONE / known.clients)
-    cohort, records = rate * known.clients, known.records or _LOCAL_STEPS * _BATCH
-    batch = min(_BATCH, records)
-    epochs = max(1, round(_LOCAL_STEPS * batch / records))
-    work = 6.0 * cohort * records * epochs * (width + 1) * known.classes
+    cohort, records = rate * known.clients, known.records or _LOCAL_STEPS * _BATCH[0]
+    batch = min(records, max(_BATCH[0], min(_BATCH[1], math.ceil(records / _LOCAL_STEPS))))
+    work = 6.0 * cohort * batch * _LOCAL_STEPS * (width + 1) * known.classes
     rounds = _affordable(known, work)
     noise, clip = _noise(known, rate, rounds), known.clip or 1.0
     lr = _learning_rate(known, cohort, rounds, noise, clip)
@@ -141,8 +151,12 @@ def _rounds(known: Known, width: int) -> tuple[Choice, ...]:
             "rounds", rounds, f"as many as {known.seconds:g} s are about enough for: they cost time, and no accuracy"
         ),
         Choice("options.clip", clip, "only clip times learning rate matters"),
-        Choice("options.batch_size", batch, "a client takes about four steps, or more if it has more records"),
-        Choice("options.epochs", epochs, "and no more: they say where its records pull, and are clipped anyway"),
+        Choice(
+            "options.steps",
+            _LOCAL_STEPS,
+            "few local steps say where a client's records pull; the update is clipped anyway",
+        ),
+        Choice("options.batch_size", batch, "a quarter of a client's records, from 30 to 150, or all that it has"),
         Choice(
             "options.lr",
             _rounded(_LOCAL / known.norm**2),
@@ -208,7 +222,3 @@ def _learning_rate(known: Known, cohort: float, rounds: int, noise: float, clip:
 
 def _rounded(number: float) -> float:
     return float(f"{number:.3g}")
-
-
-def _without_features(known: Known) -> tuple[Choice, ...]:
-    raise NotImplementedError
