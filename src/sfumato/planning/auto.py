@@ -169,7 +169,7 @@ def _rounds(known: Known, width: int) -> tuple[Choice, ...]:
 def _steps(known: Known, width: int) -> tuple[Choice, ...]:
     """One holder steps along the mean of clipped gradients of single records."""
     work = 4.0 * known.records * (width + 1) * known.classes
-    rate = known.rate or min(1.0, known.seconds * _SPEED / (work * (known.rounds or _ROUNDS[0])))
+    rate = known.rate or min(1.0, known.seconds * _SPEED / (work * (known.rounds or _ROUNDS[1])))
     rounds = _affordable(known, rate * work)
     noise, clip = _noise(known, rate, rounds), known.clip or _rounded(known.norm / 10.0)
     lr = _learning_rate(known, rate * known.records, rounds, noise, clip)
