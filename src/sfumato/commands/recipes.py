@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sfumato.commands.answers import Json, show
+from sfumato.errors import BadValue
 from sfumato.recipes import RECIPES, build, find
 
 if TYPE_CHECKING:
@@ -31,18 +32,36 @@ def explain(
     rounds: Annotated[
         int | None, typer.Option(help="After how many rounds to say what was spent: the recipe's own number, or 100.")
     ] = None,
-    delta: Annotated[float, typer.Option(help="At which delta.")] = 1e-5,
+    delta: Annotated[float | None, typer.Option(help="At which delta: 1e-5; with --auto as train has it.")] = None,
     secure: Annotated[bool, typer.Option("--secure", help="With exact noise, as train --secure has it.")] = False,
     budgets: Annotated[str, typer.Option(help="A file with each client's own budget.", metavar="FILE")] = "",
+    auto: Annotated[bool, typer.Option("--auto", help="What train --auto would choose for --data, and why.")] = False,
+    epsilon: Annotated[float, typer.Option(help="With --auto: the budget.")] = 2.0,
+    data: Annotated[str, typer.Option(help="With --auto: the data, as train names them.", metavar="NAME")] = "digits",
+    data_dir: Annotated[str, typer.Option(help="With --auto: where data lie.", metavar="FOLDER")] = "",
+    records_per_client: Annotated[int | None, typer.Option(help="With --auto: as train has it.")] = None,
+    records: Annotated[
+        int | None, typer.Option(help="With --auto, dp-sgd and your own data: how many there are.")
+    ] = None,
+    outputs: Annotated[int | None, typer.Option(help="With --auto and your own data: the classes.")] = None,
+    public: Annotated[str, typer.Option(help="With --auto: a data set to learn a basis from.", metavar="NAME")] = "",
+    seconds: Annotated[float, typer.Option(help="With --auto: about how long to train.")] = 10.0,
 ) -> None:
     """Show a recipe: its pieces in order, what is provable after each, what it costs, and its options."""
     from sfumato.claim import table
     from sfumato.exact_round import secure as exactly
 
     found = find(recipe)
+    given: dict[str, Any] = {"clients": clients, "rounds": rounds, "delta": delta}
+    of_data: dict[str, Any] = {"records_per_client": records_per_client, "records": records, "outputs": outputs}
+    of_data |= {"data_dir": data_dir or None, "public": public or None}
     clients = clients if clients is not None else 1 if found.central else 1000
-    round = build(recipe, clients, {})
-    rounds = rounds if rounds is not None else found.rounds or 100
+    round, rounds = build(recipe, clients, {}), rounds if rounds is not None else found.rounds or 100
+    if auto:
+        round, clients, rounds, delta = _chosen(recipe, {**given, **of_data, "epsilon": epsilon, "data": data}, seconds)
+    elif any(value is not None for value in of_data.values()):
+        raise BadValue("explain: options of data are for --auto. Give --auto too, or leave them out.")
+    delta = 1e-5 if delta is None else delta
     each = _Each(budgets, clients, rounds) if budgets else None
     round = round if each is None else each.plan(round)
     round = exactly(round) if secure else round
@@ -80,6 +99,31 @@ def explain(
     typer.echo("\noptions:")
     for name, parameter in found.options.items():
         typer.echo(f"  --{name.replace('_', '-')} {parameter.default}".rstrip())
+
+
+def _chosen(recipe: str, given: dict[str, Any], seconds: float) -> tuple[Round, int, int, float]:
+    """Say what --auto chooses, with its reasons; the round that it makes, for how many clients, how often and at which delta."""
+    from sfumato.calibration import calibrate
+    from sfumato.commands.asked import request_from
+    from sfumato.run.auto import Auto
+    from sfumato.run.prepare import settled
+
+    asked = {name: value for name, value in given.items() if value is not None}
+    request, keys = request_from(recipe, None, asked, [])
+    request, source, choices = settled(request, Auto(keys, seconds))
+    clients, delta, epsilon = request.data.clients, request.chosen_delta, given["epsilon"]
+    holders = "one holder" if request.central else f"{clients} clients"
+    typer.echo(
+        f"auto: {request.data.name}, {holders}, records of shape {source.shape}, {source.outputs} classes, epsilon {epsilon:g}, "
+        f"delta {delta:.3g}, {seconds:g} s. No record was looked at.\n"
+    )
+    wide = max(len(f"{choice.key} = {choice.value}") for choice in choices)
+    for choice in choices:
+        typer.echo(f"  {f'{choice.key} = {choice.value}':<{wide}}  {choice.why}")
+    typer.echo("")
+    budget = {"epsilon": epsilon, "delta": delta, "rounds": request.rounds}
+    round = calibrate(build(recipe, clients, request.options), **budget, population=clients, dimension=1000)
+    return round, clients, request.rounds, delta
 
 
 class _Each:

@@ -7,6 +7,7 @@ from sfumato.features.fit import Fit
 from sfumato.features.group_norm import GroupNorm
 from sfumato.features.pictures import Box, Grey, Hog, Pixels, RandomConv, Resize, UnitNorm
 from sfumato.features.scattering import Scattering
+from sfumato.features.text import LastCharacters
 
 __all__ = [
     "STEPS",
@@ -16,6 +17,7 @@ __all__ = [
     "Grey",
     "GroupNorm",
     "Hog",
+    "LastCharacters",
     "Own",
     "Pixels",
     "PublicPCA",

@@ -17,6 +17,7 @@ from sfumato.features.basis import PublicPCA, drawn
 from sfumato.features.group_norm import GroupNorm
 from sfumato.features.pictures import Box, Grey, Hog, Pixels, RandomConv, Resize, UnitNorm, whole
 from sfumato.features.scattering import Scattering
+from sfumato.features.text import LastCharacters
 from sfumato.features.threads import one_thread
 from sfumato.imports import import_path, is_import_path
 from sfumato.key import Key
@@ -85,6 +86,7 @@ STEPS: dict[str, Callable[[str], Step]] = {
     "box": lambda number: Box(whole("box", number, 4)),
     "grey": lambda number: _without("grey", number, Grey()),
     "group-norm": lambda number: GroupNorm(whole("group-norm", number, 27)),
+    "last-characters": lambda number: LastCharacters(whole("last-characters", number, 3)),
     "unit-norm": lambda number: UnitNorm(whole("unit-norm", number, 1)),
 }
 
@@ -108,9 +110,10 @@ class Features:
     steps: tuple[Step, ...]
 
     def __call__(self, x: Tensor) -> Tensor:
-        if not x.is_floating_point():
+        if not x.is_floating_point() and not isinstance(self.steps[0], LastCharacters):
             raise DataError(
-                f"features map pictures and other numbers; these records are {x.dtype}. Leave --features out."
+                f"features map pictures and other numbers; these records are {x.dtype}. Leave --features out, or begin with "
+                "last-characters:3, say, if they are text."
             )
         if not len(x):
             return self(x.new_zeros(1, *x.shape[1:]))[:0]

@@ -19,13 +19,20 @@ from sfumato.errors import BadValue
 _NOISE = 2.7  # what all noise together may move an output by
 _NORM = 3.0  # of the features of a record, beside which the bias counts for a ninth
 _MOMENTUM = 0.9
-_LOCAL = 36.0  # learning rate of clients, for features of norm 1
+_LOCAL = 18.0  # learning rate of clients, for features of norm 1
 _SPEED = 1.5e10  # multiplications a second, about, of one core of today
 _SIGNAL = 4.0  # how many times its noise the sum of all rounds should be
 _DIMENSIONS = (25, 50, 100, 200, 400)
 _EVERYONE = 1000  # clients that are asked in every round; of more, as many are drawn
 _ROUNDS = (20, 100)
-_SMALL = 16  # pixels: below, pictures have no room for wavelets
+_LOCAL_STEPS, _BATCH = 4, (30, 150)
+_CHARACTERS = 3
+_TEXT = (
+    "a recurrent model has too many parameters for the noise: a linear one of the last characters learns pairs of them"
+)
+_NO_PICTURES = (
+    "no pictures, so only their norm is known: scale and choose columns yourself if they are of different kinds"
+)
 
 
 @dataclass(frozen=True)
@@ -45,9 +52,7 @@ class Known:
     features: str | None = None  # chosen already, with how many numbers they make of a record, and the norm of these
     width: int = 0
     norm: float = _NORM
-    rate: float | None = (
-        None  # of the clients or records in a round, the rounds and the clip norm, if these were chosen already
-    )
+    rate: float | None = None  # of clients or records in a round; this and what follows, if it was chosen already
     rounds: int | None = None
     clip: float | None = None
     momentum: float = _MOMENTUM
@@ -83,8 +88,10 @@ def choose(known: Known) -> tuple[Choice, ...]:
         raise BadValue(f"clip norm={known.clip}: it must be positive and finite, e.g. 1.0.")
     if not 0 <= known.momentum < 1:
         raise BadValue(f"momentum={known.momentum}: at least 0 and below 1, e.g. 0.9.")
-    if known.task != "classification":
-        return _without_features(known)
+    if known.task not in ("classification", "next-character"):
+        raise BadValue(
+            f"--auto: it knows good settings for classes and for text, not for {known.task}. Choose settings yourself, or use tune."
+        )
     features, width = _features(known) if known.features is None else (None, known.width)
     model = Choice("model.name", "logistic", "few parameters: noise grows with the root of their number")
     return (*([] if features is None else [features]), model, *(_steps if known.central else _rounds)(known, width))
@@ -97,38 +104,43 @@ def _gaussian_mu(known: Known) -> float:
 
 def _features(known: Known) -> tuple[Choice, int]:
     """What records are mapped by, and how many numbers it makes of each."""
-    picture = len(known.shape) == 3
-    large = picture and min(known.shape[1:]) >= _SMALL
-    steps, width = (
-        (["scattering", "group-norm"], _scattered(known.shape)) if large else (["pixels"], math.prod(known.shape))
-    )
-    why = (
-        "wavelets know pictures without any data"
-        if large
-        else "too small for wavelets"
-        if picture
-        else "numbers as they are"
-    )
-    if known.public is not None:
+    if known.task == "next-character":
+        steps, width, why = [f"last-characters:{_CHARACTERS}"], 128 * _CHARACTERS, _TEXT
+    elif len(known.shape) == 3:
+        steps, width, why = _picture(known)
+    else:
+        steps, width, why = ["pixels"], math.prod(known.shape), _NO_PICTURES
+    if known.public is not None and known.task == "classification":
         wanted = (_gaussian_mu(known) * known.units / _SIGNAL) ** 2 / known.classes
         fits = [size for size in _DIMENSIONS if size <= min(width, wanted)] or [min(_DIMENSIONS[0], width)]
         width = fits[-1]
         steps.append(f"pca:{width}")
-        why += f"; {width} directions of {known.public} are as many as stand out from the noise, or as many as help"
+        why += f"; {width} directions of {known.public}: as many as stand out from the noise, at most {_DIMENSIONS[-1]}"
     steps.append(f"unit-norm:{_NORM:g}")
     return Choice("data.features", ",".join(steps), f"{why}; one norm for all, so that learning rates are known"), width
 
 
-def _scattered(shape: tuple[int, ...]) -> int:
-    channels, height, width = shape
-    return 81 * channels * (height // 4) * (width // 4)
+def _picture(known: Known) -> tuple[list[str], int, str]:
+    """Wavelets know pictures without any data; the smaller these are, the fewer scales there is room for."""
+    channels, height, width = known.shape
+    scales = 2 if min(height, width) >= 16 else 1 if min(height, width) >= 8 else 0
+    if not scales:
+        return ["pixels"], channels * height * width, "too small for wavelets"
+    steps, why = [], "wavelets know pictures without any data"
+    if channels == 3 and not known.central and known.public is None:
+        steps, channels = ["grey"], 1
+        why = "colours are worth less here than the noise of three times as many numbers; " + why
+    paths, groups = (81, "") if scales == 2 else (9, ":9")
+    steps += ["scattering" if scales == 2 else "scattering:1", f"group-norm{groups}"]
+    return steps, paths * channels * (height >> scales) * (width >> scales), why
 
 
 def _rounds(known: Known, width: int) -> tuple[Choice, ...]:
     """Clients train, and each whole update is clipped."""
     rate = known.rate or min(1.0, _EVERYONE / known.clients)
-    cohort, batch = rate * known.clients, min(30, math.ceil(known.records / 4)) or 30
-    work = 6.0 * cohort * max(known.records, 1) * (width + 1) * known.classes
+    cohort, records = rate * known.clients, known.records or _LOCAL_STEPS * _BATCH[0]
+    batch = min(records, max(_BATCH[0], min(_BATCH[1], math.ceil(records / _LOCAL_STEPS))))
+    work = 6.0 * cohort * batch * _LOCAL_STEPS * (width + 1) * known.classes
     rounds = _affordable(known, work)
     noise, clip = _noise(known, rate, rounds), known.clip or 1.0
     lr = _learning_rate(known, cohort, rounds, noise, clip)
@@ -139,8 +151,12 @@ def _rounds(known: Known, width: int) -> tuple[Choice, ...]:
             "rounds", rounds, f"as many as {known.seconds:g} s are about enough for: they cost time, and no accuracy"
         ),
         Choice("options.clip", clip, "only clip times learning rate matters"),
-        Choice("options.epochs", 1, "one pass in small steps says where a client's records pull"),
-        Choice("options.batch_size", batch, "about four local steps, or 30 records in each"),
+        Choice(
+            "options.steps",
+            _LOCAL_STEPS,
+            "few local steps say where a client's records pull; the update is clipped anyway",
+        ),
+        Choice("options.batch_size", batch, "a quarter of a client's records, from 30 to 150, or all that it has"),
         Choice(
             "options.lr",
             _rounded(_LOCAL / known.norm**2),
@@ -153,7 +169,7 @@ def _rounds(known: Known, width: int) -> tuple[Choice, ...]:
 def _steps(known: Known, width: int) -> tuple[Choice, ...]:
     """One holder steps along the mean of clipped gradients of single records."""
     work = 4.0 * known.records * (width + 1) * known.classes
-    rate = known.rate or min(1.0, known.seconds * _SPEED / (work * (known.rounds or _ROUNDS[0])))
+    rate = known.rate or min(1.0, known.seconds * _SPEED / (work * (known.rounds or _ROUNDS[1])))
     rounds = _affordable(known, rate * work)
     noise, clip = _noise(known, rate, rounds), known.clip or _rounded(known.norm / 10.0)
     lr = _learning_rate(known, rate * known.records, rounds, noise, clip)
@@ -206,7 +222,3 @@ def _learning_rate(known: Known, cohort: float, rounds: int, noise: float, clip:
 
 def _rounded(number: float) -> float:
     return float(f"{number:.3g}")
-
-
-def _without_features(known: Known) -> tuple[Choice, ...]:
-    raise NotImplementedError

@@ -39,6 +39,7 @@ TABLES = {
     "ae-dpfl-crossing": "Where voting wins: by epsilon, queries and clients",
     "ae-dpfl-office": "Office-Caltech10, each domain in turn the server's; CIFAR-10 on random features",
     "frontier": "Published accuracies with what they really cost as sampled, and --auto at the same tasks",
+    "frontier-auto": "--auto beside the setting that each recipe is shipped with, on every data set at hand",
 }
 
 
@@ -47,6 +48,7 @@ def make(name: str, scale: str) -> Table:
     if name not in TABLES:
         raise BadValue(f"there is no table {name!r}. {nearest(name, TABLES)}")
     home = name.replace("-table-", ".table-").replace("-figure-", ".figure-").replace("ae-dpfl-", "ae_dpfl.")
+    home = home.replace("frontier-", "frontier.")
     home = home.replace("-", "_")
     table: Table = import_module(f"sfumato.reproduce.{home}").table(scale)
     return table

@@ -26,12 +26,12 @@ class Auto:
 def chosen(request: Request, source: Source, auto: Auto) -> tuple[Request, tuple[Choice, ...]]:
     """The request with what `choose` says, but for what is kept as the user gave it."""
     known, kept = known_of(request, source, auto), auto.kept
-    if "model.name" in kept and known.task == "classification" and request.model.name != "logistic":
+    if "model.name" in kept and request.model.name != "logistic":
         raise BadValue(
             f"--model {request.model.name}: --auto knows good settings of a linear model on features. Leave --model or --auto out."
         )
     options = recipes.find(request.recipe).options
-    kept |= {"options.epochs"} if "options.steps" in kept else set()
+    kept |= {"options.steps"} if "options.epochs" in kept else set()
     choices = []
     for choice in choose(known):
         table, _, name = choice.key.rpartition(".")

@@ -27,7 +27,7 @@ from sfumato.run.budgeted import budgeted
 from sfumato.run.central import check_central, declared, held_together
 from sfumato.run.read_round import read_round
 from sfumato.run.request import DataRequest, ModelRequest, Request, typed
-from sfumato.run.source import example, find_source, is_own_data, naming, with_features
+from sfumato.run.source import Source, example, find_source, is_own_data, naming, with_features
 from sfumato.update import Layout
 
 
@@ -62,20 +62,8 @@ def prepare(
     however many rounds it gets. With `auto`, settings are chosen from public facts.
     `open_to_all`: nobody's data are private here, as those of a proxy are not.
     """
-    request.require_named("simulate(round, population, module, objective, ...).")
-    central, own_data = request.central, is_own_data(request.data.name)
-    if central:
-        check_central(request, own_data)
-    domain = request.pieces is not None or recipes.find(request.recipe).takes_public
-    known = {"joined": central, "open_to_all": open_to_all, "unscaled": auto is not None}
-    source = find_source(request.data, domain=domain, **known)
-    if central and not own_data:
-        request = declared(request, source.of(request.data))
-    if not request.budgets or request.delta is not None:
-        check_delta(request.chosen_delta)
-    choices: tuple[Choice, ...] = ()
-    if auto is not None:
-        request, choices = chosen(request, source, auto)
+    request, source, choices = settled(request, auto, open_to_all)
+    central = request.central
     source = with_features(request.data, source)
     population, test, outputs = source.of(request.data), source.test, source.outputs
     if central:
@@ -89,6 +77,27 @@ def prepare(
     round = round_of(request, found or {}, budgets, source.public, Layout.of(module), outputs)
     facts = shape, outputs, source.counts, budgets, source.public, choices
     return Prepared(request, population, test, module, objective, round, *facts)
+
+
+def settled(
+    request: Request, auto: Auto | None, open_to_all: bool = False
+) -> tuple[Request, Source, tuple[Choice, ...]]:
+    """The request with everything that was left open, where its data come from, and what was chosen for the user."""
+    request.require_named("simulate(round, population, module, objective, ...).")
+    central, own_data = request.central, is_own_data(request.data.name)
+    if central:
+        check_central(request, own_data)
+    domain = request.pieces is not None or recipes.find(request.recipe).takes_public
+    known = {"joined": central, "open_to_all": open_to_all, "unscaled": auto is not None}
+    source = find_source(request.data, domain=domain, **known)
+    if central and not own_data:
+        request = declared(request, source.of(request.data))
+    if not request.budgets or request.delta is not None:
+        check_delta(request.chosen_delta)
+    if auto is None:
+        return request, source, ()
+    request, choices = chosen(request, source, auto)
+    return request, source, choices
 
 
 def model_of(request: ModelRequest, input_shape: tuple[int, ...], outputs: int) -> nn.Module:

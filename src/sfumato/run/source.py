@@ -22,6 +22,7 @@ from sfumato.key import Key
 from sfumato.run.request import DataRequest
 
 _BASIS = 5000  # public records that a basis is learnt from
+_MOST_BYTES = 4 * 2**30  # of mapped records that are kept on disk; of more, clients are mapped when they are drawn
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ class _Finished:
 
 
 def with_features(data: DataRequest, found: Source) -> Source:
-    """All records mapped: those of a named data set at once, and kept on disk; a user's own when they are drawn."""
+    """All records mapped: those of a named data set at once, and kept on disk; a user's own, or too many, when they are drawn."""
     learnt = data.features is not None and learns(data.features)
     if found.public is not None and not (found.shared or learnt):
         option = f"--public {data.public}" if data.public else f"--public-records {data.public_records}"
@@ -184,10 +185,15 @@ def with_features(data: DataRequest, found: Source) -> Source:
         if public is not None:
             public = _mapped(public, features, kept) if found.shared else None
         found = replace(found, test=test, public=public)
-        if found.dataset is None:
-            assert found.population is not None, "one of the two is there"
-            return replace(found, population=found.population.mapped(mapping))
+        if found.dataset is None or _bytes(found.dataset, mapping) > _MOST_BYTES:
+            clients = found.of(data).mapped(mapping)
+            return replace(found, dataset=None, population=clients)
         return replace(found, dataset=_mapped_set(found.dataset, mapping, kept))
+
+
+def _bytes(dataset: Dataset, mapping: Features) -> int:
+    """How large all records together become."""
+    return int(mapping(dataset.scaling(dataset.pool.x[:1])).nbytes) * dataset.pool.count
 
 
 def _mapped(public: PublicData, features: Features, kept: Path) -> PublicData:
