@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 .PHONY: run test lint types attacks bench clean
 
 run: $(READY)
-	$(BIN)/sfumato train
+	$(BIN)/sfumato train --auto
 
 test: lint types
 	$(BIN)/python -m pytest -n 2 --dist loadfile

@@ -94,6 +94,7 @@ def _answer(found: Plan, others: list[Alternative], accountant: str, seconds: fl
         "sample": str(found.setting.sample),
         "dimension": found.dimension,
         "signal_to_noise": found.signal_to_noise,
+        "signal_to_noise_of_all": found.signal_of_all,
         "alternatives": [asdict(other) for other in others],
         "seconds": round(seconds, 4),
     }
@@ -123,6 +124,8 @@ def _lines(found: Plan, others: list[Alternative], answer: dict[str, Any]) -> li
         shape = f"{found.dimension:,} parameters" if found.dimension > 1 else "one parameter; divide by its square root"
         what = "a count, where all clients agree" if setting.votes else f"the mean update, at best ({shape})"
         lines.append(f"  signal       {found.signal_to_noise:.3g} times the noise of {what}")
+        if setting.rounds > 1 and not setting.votes:
+            lines.append(f"               {found.signal_of_all:.3g} times in all {setting.rounds:,} {turns} together")
     if others:
         lines += ["", f"  {'for the same epsilon':<42} {'noise':>9} {'signal/noise':>13}"]
     for other in others:

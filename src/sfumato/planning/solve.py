@@ -77,6 +77,12 @@ class Plan:
         assert stddev is not None, "the noise paid"
         return self.cohort / (stddev * math.sqrt(self.dimension))
 
+    @property
+    def signal_of_all(self) -> float | None:
+        """The same of all rounds together, whose signals add up while their noise adds up as the root: what --auto rests on."""
+        once = self.signal_to_noise
+        return None if once is None else once * math.sqrt(self.setting.rounds)
+
 
 @dataclass(frozen=True)
 class Alternative:

@@ -39,6 +39,7 @@ TABLES = {
     "ae-dpfl-crossing": "Where voting wins: by epsilon, queries and clients",
     "ae-dpfl-office": "Office-Caltech10, each domain in turn the server's; CIFAR-10 on random features",
     "frontier": "Published accuracies with what they really cost as sampled, and --auto at the same tasks",
+    "frontier-choices": "What each choice of --auto is worth, one at a time",
     "frontier-auto": "--auto beside the setting that each recipe is shipped with, on every data set at hand",
 }
 

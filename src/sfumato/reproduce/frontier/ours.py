@@ -51,7 +51,18 @@ def request(settings: Settings, seed: int) -> Request:
     data = replace(plain.data, **given)
     model, options = replace(plain.model, name=settings.get("model", "logistic")), settings.get("options", {})
     asked = replace(plain, epsilon=settings["epsilon"], delta=settings["delta"], seed=seed, data=data)
-    return replace(asked, model=model, options=options)
+    return replace(asked, model=model, options=options, rounds=settings.get("rounds", plain.rounds))
+
+
+def _kept(settings: Settings) -> frozenset[str]:
+    """The keys of run.toml that a cell's settings name, which --auto leaves as they are."""
+    named = {"features": "data.features", "rounds": "rounds"}
+    return frozenset(
+        [
+            *(key for name, key in named.items() if name in settings),
+            *(f"options.{name}" for name in settings.get("options", {})),
+        ]
+    )
 
 
 def ours(settings: Settings, seed: int) -> dict[str, Any]:
@@ -61,7 +72,7 @@ def ours(settings: Settings, seed: int) -> dict[str, Any]:
     """
     with threads_of(settings):
         asked, started = request(settings, seed), time.perf_counter()
-        prepared = prepare(asked, auto=Auto(seconds=settings["seconds"]) if "seconds" in settings else None)
+        prepared = prepare(asked, auto=Auto(_kept(settings), settings["seconds"]) if "seconds" in settings else None)
         assert prepared.test is not None, "data sets known by name have test splits"
         run, seconds = Run(prepared, None), 0.0
         preparing = time.perf_counter() - started
