@@ -202,3 +202,20 @@ def test_less_time_is_fewer_rounds(sfumato: Command) -> None:
         assert answer.status == 0, answer.err
     assert asked("0.3")["rounds"] >= asked("0.01")["rounds"] == 20
     assert asked("0.01")["options"]["batch"].startswith("poisson:")
+
+
+def test_explain_tells_what_would_be_chosen_and_why(sfumato: Command) -> None:
+    answer = sfumato("explain", "dp-fedavg", "--auto", "--epsilon", "2", "--clients", "200", "--records-per-client", "7")
+    assert answer.status == 0, answer.err
+    assert "data.features = scattering:1,group-norm:9,unit-norm:3" in answer.out and "No record was looked at" in answer.out
+    assert "options.server_lr" in answer.out and "it grows with epsilon" in answer.out
+    trained = sfumato("train", "--auto", "--epsilon", "2", "--rounds", "2", "--quiet", "--out", "a")
+    assert trained.status == 0
+    said = sfumato("explain", "dp-fedavg", "--auto", "--epsilon", "2", "--rounds", "2", "--clients", "200")
+    lr = next(line.split(" = ")[1].split()[0] for line in said.out.splitlines() if "options.server_lr" in line)
+    assert f"server_lr = {lr}\n" in Path("a/run.toml").read_text()
+
+
+def test_options_of_data_without_auto_are_refused_by_explain(sfumato: Command) -> None:
+    answer = sfumato("explain", "dp-fedavg", "--public", "mnist")
+    assert answer.status == 2 and "--auto" in answer.err
