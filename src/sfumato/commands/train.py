@@ -46,7 +46,9 @@ def _train(recipe: str | None, **given: Any) -> None:
     from sfumato.run.prepare import prepare
     from sfumato.run.run import Run
 
-    prepared, stopped = prepare(request, found, auto=Auto(keys, seconds) if seconds else None), None
+    begun = folder if resume is not None else None
+    prepared = prepare(request, found, auto=Auto(keys, seconds) if seconds else None, folder=begun)
+    stopped = None
     if not (quiet or as_json):
         _chosen(prepared)
         _caution(prepared, err=True)
