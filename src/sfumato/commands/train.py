@@ -125,6 +125,12 @@ def _tell(run: Run, folder: Path) -> None:
     if summary["accuracy"] is not None:
         rounds = "1 round" if summary["rounds"] == 1 else f"{summary['rounds']} rounds"
         typer.echo(f"{summary['primary']} {summary['accuracy']:.4f} on public test data after {rounds}")
+    if (basis := summary["basis"]) is not None:
+        alone = rounded_up(basis["epsilon_alone"], 4)
+        typer.echo(
+            f"basis: {basis['above_noise']} of {basis['dimension']} directions stand out of its noise; epsilon {alone} alone, and "
+            "counted below"
+        )
     typer.echo(str(run.guarantee()))
     typer.echo(str(run.guarantee(server=True)))
     if summary["budgets"]:

@@ -74,7 +74,6 @@ def simulate(
         raise BadValue(f"rounds={rounds}: at least one round, as a whole number.")
     if budget is not None:
         check_delta(budget[1])
-    _check_device(device)
     job, derivation = job_of(round, population, module, objective, device)
     described = digest(description, *_what_runs(job, population), device, __version__, seed is not None)
     path = None if folder is None else Path(folder)
@@ -103,7 +102,8 @@ def simulate(
 def job_of(
     round: Round, population: Population, module: nn.Module, objective: Objective, device: str
 ) -> tuple[Job, Derivation]:
-    """What every client shares, tried on made-up records, and what a round of it costs."""
+    """What every client shares, tried on made-up records, and what a round of it costs; refuses what does not fit together."""
+    _check_device(device)
     layout = Layout.of(module)
     check_memory(layout, math.ceil(round.sample.expected(population.size)) if gathers(round) else 0)
     module = copy.deepcopy(module).to(device)

@@ -22,7 +22,7 @@ WORD = "private-pca"
 
 @dataclass(frozen=True)
 class PrivateWord:
-    """What `private-pca:DIMENSION:WHITEN:NOISE` asks for; the noise is a multiple of the norm of a client's moments, which is 1."""
+    """What `private-pca:DIMENSION:WHITEN:NOISE` asks for; the noise is a multiple of how far one unit moves the moments."""
 
     dimension: int
     whiten: float = 0.5
@@ -101,6 +101,7 @@ class PrivatePCA:
     shape: tuple[int, ...]  # of a record
     directions: Tensor = field(repr=False)  # [numbers, dimension], whole numbers: 2^26 times unit vectors
     scales: Tensor = field(repr=False)  # [dimension]: what coordinates are divided by
+    above: int = 0  # how many of the directions stand out of the noise
 
     @staticmethod
     def learn(moments: Tensor, stddev: float, word: PrivateWord, shape: tuple[int, ...]) -> PrivatePCA:
@@ -117,9 +118,10 @@ class PrivatePCA:
         numbers = len(moments)
         with one_thread():
             values, vectors = torch.linalg.eigh(moments.double())
-        leading = signed(vectors[:, -word.dimension :].flip(1))
-        spread = values[-word.dimension :].flip(0).clamp(min=stddev * (2 * numbers) ** 0.5).sqrt()
-        return PrivatePCA(word.whiten, shape, whole_steps(leading), (spread / spread[0]) ** word.whiten)
+        leading, least = signed(vectors[:, -word.dimension :].flip(1)), stddev * (2 * numbers) ** 0.5
+        found = values[-word.dimension :].flip(0)
+        spread, above = found.clamp(min=least).sqrt(), int((found > least).sum())
+        return PrivatePCA(word.whiten, shape, whole_steps(leading), (spread / spread[0]) ** word.whiten, above)
 
     @property
     def dimension(self) -> int:
@@ -136,7 +138,7 @@ class PrivatePCA:
 
     def to_bytes(self) -> bytes:
         """A safetensors file that `read` reads."""
-        facts = {"whiten": self.whiten, "shape": self.shape}
+        facts = {"whiten": self.whiten, "shape": self.shape, "above": self.above}
         tensors = {"directions": self.directions.contiguous(), "scales": self.scales}
         return save(tensors, {"sfumato": json.dumps(facts)})
 
@@ -146,8 +148,8 @@ class PrivatePCA:
         try:
             with safe_open(path, framework="pt") as file:
                 facts = json.loads(file.metadata()["sfumato"])
-                tensors = [file.get_tensor(name) for name in ("directions", "scales")]
-            return PrivatePCA(facts["whiten"], tuple(facts["shape"]), *tensors)
+                directions, scales = (file.get_tensor(name) for name in ("directions", "scales"))
+            return PrivatePCA(facts["whiten"], tuple(facts["shape"]), directions, scales, facts["above"])
         except Exception as error:
             raise DataError(
                 f"{path} cannot be read: {error}. Restore it, or start a new run in another folder."

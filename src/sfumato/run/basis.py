@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sfumato import recipes
 from sfumato.account import accountant, calibrate_noise
 from sfumato.account.event import Event, GaussianEvent, Unit
 from sfumato.calibration import with_noise
@@ -28,7 +27,7 @@ from sfumato.run.source import Source, naming, with_steps
 
 STEP = "basis"  # what the step is called in a run's folder and in its keys
 FILE = "basis.safetensors"
-_SHARE = 0.2  # of the budget's mu: the noise of training is then 2 % larger than without a basis
+_SHARE = 0.4  # of the budget's mu: the noise of training is then 9 % larger than without a basis
 _MOST_NUMBERS = 1500  # of a record; a matrix of their moments has 1,125,750
 
 
@@ -37,6 +36,7 @@ class Basis:
     """What a run does before its first round: the round that releases moments, and what is made of its release."""
 
     word: PrivateWord
+    noise: float  # over how far one unit moves the moments
     round: Round
     proof: UnitDerivation
     source: Source  # records before the basis
@@ -94,7 +94,7 @@ def basis_of(
     """The basis that a request asks for, with its noise; learnt, if the run in the folder has learnt it."""
     word = parted.word
     assert word is not None, "it is asked for"
-    _check_trusted(request, trained)
+    _check_trusted(request, trained, source)
     numbers = math.prod(shape)
     if word.dimension > numbers:
         raise BadValue(
@@ -110,27 +110,26 @@ def basis_of(
         after = Features(()) if parted.after is None else parse_features(parted.after)
     population, records = request.data.clients, int(request.options["records"]) if request.central else 0
     round = basis_round(trained, population, numbers, 1.0, records)
-    noise = found.get("basis_noise_multiplier") or word.noise or _shared_noise(request, round, population)
-    round = with_noise(round, noise)
+    one = round.derive(population=population, dimension=1).primary.world
+    assert isinstance(one, GaussianEvent), "everyone takes part, and the noise is Gaussian"
+    noise = found.get("basis_noise_multiplier") or word.noise or _shared_noise(request)
+    round = with_noise(round, noise / one.ratio)
     proof = round.derive(population=population, dimension=numbers * (numbers + 1) // 2).primary
-    basis = Basis(word, round, proof, source, shape, after)
+    basis = Basis(word, noise, round, proof, source, shape, after)
     _check_affordable(request, basis)
     path = None if folder is None else folder / FILE
     return replace(basis, learnt=PrivatePCA.read(path)) if path is not None and path.exists() else basis
 
 
-def _shared_noise(request: Request, round: Round, population: int) -> float:
+def _shared_noise(request: Request) -> float:
     """So much that the basis takes its share of the budget's mu, as one Gaussian release would have it (Dong et al. 2022)."""
     if request.epsilon is None or request.noise_is_given:
         raise BadValue(
             "private-pca: without a budget that finds all noise, nobody knows how much of it the basis needs. Write it behind the "
-            "whitening, as a multiple of the norm of a client's moments, which is 1: private-pca:50:0.5:10, say; or give "
-            "--epsilon and no --noise-multiplier."
+            "whitening, as a multiple of how far one client moves the moments (one record, where those are hidden): "
+            "private-pca:50:0.5:10, say; or give --epsilon and no --noise-multiplier."
         )
-    whole = calibrate_noise(GaussianEvent, request.epsilon, request.chosen_delta)
-    one = round.derive(population=population, dimension=1).primary.world
-    assert isinstance(one, GaussianEvent), "everyone takes part, and the noise is Gaussian"
-    return whole / _SHARE / one.ratio
+    return calibrate_noise(GaussianEvent, request.epsilon, request.chosen_delta) / _SHARE
 
 
 def _check_affordable(request: Request, basis: Basis) -> None:
@@ -144,7 +143,7 @@ def _check_affordable(request: Request, basis: Basis) -> None:
         )
 
 
-def _check_trusted(request: Request, trained: Round) -> None:
+def _check_trusted(request: Request, trained: Round, source: Source) -> None:
     """Refuse runs in which nobody may see moments without noise, or whose own promises a basis would break."""
     asked = {
         "budgets": ("--budgets", bool(request.budgets), "each client has its own budget, and the basis costs all the same"),
@@ -157,8 +156,7 @@ def _check_trusted(request: Request, trained: Round) -> None:
     central = isinstance(trained.channel, OneHolder)
     at_server = any(isinstance(piece, AddNoise) for piece in trained.server)
     usual = trained.unit is Unit.CLIENT and isinstance(trained.channel, Plain) and at_server and not trained.nonprivate
-    votes = request.pieces is not None or recipes.find(request.recipe).takes_public
-    if votes or not (central or usual):
+    if request.pieces is not None or source.public is not None or not (central or usual):
         who = request.recipe or "this round"
         raise UnsoundRound(
             f"private-pca in {who}: a basis needs somebody who is trusted to see all moments before the noise is in them, as the "

@@ -43,9 +43,9 @@ def resolved(prepared: Prepared, simulation: Simulation) -> dict[str, Any]:
     }
 
 
-def basis_noise(prepared: Prepared) -> dict[str, float | None]:
-    """The noise of a basis that is learnt within the run, which it keeps when it goes on."""
-    return {} if prepared.basis is None else {"basis_noise_multiplier": noise_and_clip(prepared.basis.round)[0]}
+def basis_noise(prepared: Prepared) -> dict[str, float]:
+    """The noise of a basis that is learnt within the run, over its sensitivity; the run keeps it when it goes on."""
+    return {} if prepared.basis is None else {"basis_noise_multiplier": prepared.basis.noise}
 
 
 def _basis(prepared: Prepared, delta: float) -> dict[str, Any] | None:
@@ -56,6 +56,7 @@ def _basis(prepared: Prepared, delta: float) -> dict[str, Any] | None:
     return {
         "dimension": basis.word.dimension,
         "whiten": basis.word.whiten,
+        "above_noise": None if basis.learnt is None else basis.learnt.above,
         **basis_noise(prepared),
         "stddev": basis.proof.stddev,
         "sensitivity": basis.proof.sensitivity,
