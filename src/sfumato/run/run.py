@@ -143,9 +143,8 @@ class Run:
             ledger=self._ledger, **self._same,
         )  # fmt: skip
         try:
-            state = next(
-                (progress.state for progress in step), step.start.state
-            )  # if it was drawn before, it is kept there
+            # if it was drawn before, it is kept where the step was left
+            state = next((progress.state for progress in step), step.start.state)
         finally:
             if step.spending.shared is not None:
                 step.spending.shared.close()
