@@ -241,6 +241,16 @@ def test_a_basis_over_the_budget_is_refused() -> None:
         prepare(asked(features="pixels,private-pca:8:0.5:0.1", **{"options.noise_multiplier": 3.0}))
 
 
+def test_the_ledger_stops_it_too_before_it_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sfumato.run.basis._check_affordable", lambda *_: None)
+    prepared = prepare(asked(features="pixels,private-pca:8:0.5:0.1", **{"options.noise_multiplier": 3.0}))
+    drawn: list[int] = []
+    monkeypatch.setattr("sfumato.engine.cohort.Cohort.total", lambda *_: drawn.append(1))
+    with pytest.raises(BudgetExceeded, match="the step before the first round would bring epsilon to"):
+        Run(prepared, tmp_path / "run")
+    assert not drawn and not (tmp_path / "run").exists()
+
+
 def test_a_refused_run_has_not_paid(tmp_path: Path) -> None:
     request = asked(**{"model.name": "cnn-mnist"})
     with pytest.raises(SfumatoError):
@@ -284,6 +294,8 @@ def test_it_goes_on_evaluates_and_reports(
     assert sfumato(["train", "--resume", "run", "--rounds", "16"]) == 3  # the noise was found for 15
     assert "over the budget of 8" in capsys.readouterr().err and entries(Path("run")) == [-1, *range(15)]
     assert Path("run/basis.safetensors").read_bytes() == basis
+    Path("run/basis.safetensors").unlink()
+    assert sfumato(["evaluate", "run"]) == 2 and "basis.safetensors is gone" in capsys.readouterr().err
 
 
 def test_a_ledger_that_lost_the_basis_is_refused(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from sfumato.account import accountant, calibrate_noise
 from sfumato.account.event import Event, GaussianEvent, Unit
 from sfumato.calibration import with_noise
@@ -56,7 +58,7 @@ class Basis:
         with naming("the features behind private-pca"):
             return with_steps(self.source, Features((step, *self.after.steps)))
 
-    def learn(self, release: Any) -> Basis:
+    def learn(self, release: Tensor) -> Basis:
         """With the basis of what was released."""
         local = self.round.local
         assert isinstance(local, SecondMoments) and self.proof.stddev is not None, "its own round"
@@ -145,12 +147,12 @@ def _check_affordable(request: Request, basis: Basis) -> None:
 
 def _check_trusted(request: Request, trained: Round, source: Source) -> None:
     """Refuse runs in which nobody may see moments without noise, or whose own promises a basis would break."""
-    asked = {
-        "budgets": ("--budgets", bool(request.budgets), "each client has its own budget, and the basis costs all the same"),
-        "secure": ("--secure", request.secure, "its moments are added in floating point, where exact noise assumes nothing of it"),
-        "unproven": ("--unproven", request.unproven, "nothing is proven there, so nothing can be paid for"),
-    }  # fmt: skip
-    for option, is_given, why in asked.values():
+    asked = (
+        ("--budgets", bool(request.budgets), "each client has its own budget, and the basis costs all the same"),
+        ("--secure", request.secure, "its moments are added in floating point, of which exact noise assumes nothing"),
+        ("--unproven", request.unproven, "nothing is proven there, so nothing can be paid for"),
+    )
+    for option, is_given, why in asked:
         if is_given:
             raise BadValue(f"{option} with private-pca: {why}. Leave one of them out, or use pca with --public.")
     central = isinstance(trained.channel, OneHolder)
