@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from sfumato.account import calibrate_noise
-from sfumato.account.event import Event, Unit
+from sfumato.account.event import Event, Unit, compose
 from sfumato.errors import BadValue
 from sfumato.pieces.clip import Clip
 from sfumato.pieces.clip_per_client import ClipPerClient
@@ -14,16 +14,24 @@ from sfumato.round import Round
 
 
 def calibrate(
-    round: Round, *, epsilon: float, delta: float, rounds: int, population: int, dimension: int | None = None
+    round: Round,
+    *,
+    epsilon: float,
+    delta: float,
+    rounds: int,
+    population: int,
+    dimension: int | None = None,
+    before: Event | None = None,
 ) -> Round:
     """A Round whose proven epsilon after `rounds` rounds is at most the target, and within 0.1 percent of it.
 
     Every candidate goes through the derivation, so the noise that is found is the noise that is proven. `dimension`, the
-    number of trained parameters, is needed where the cost of the noise depends on it.
+    number of trained parameters, is needed where the cost of the noise depends on it. What was spent `before` counts too.
     """
 
     def event(noise: float) -> Event:
-        return with_noise(round, noise).derive(population=population, dimension=dimension or 1).primary.after(rounds)
+        found = with_noise(round, noise).derive(population=population, dimension=dimension or 1).primary.after(rounds)
+        return found if before is None else compose(before, found)
 
     if dimension is None:
         check_needs_no_dimension(with_noise(round, 1.0), population)

@@ -22,7 +22,9 @@ def evaluate(run: Annotated[Path, typer.Argument(help="The folder of a finished 
     summary = read_summary(run)
     request = Request.from_toml(run / "run.toml")
     request.require_named(f"evaluate(load({str(run)!r}, module), test.records, objective).")
-    prepared = prepare(request, resolved(run / "run.toml"))
+    prepared = prepare(request, resolved(run / "run.toml"), folder=run)
+    if prepared.basis is not None and prepared.basis.learnt is None:
+        raise DataError(f"{run}/basis.safetensors is gone, and the model sees records along it. Restore the file.")
     if prepared.test is None:
         raise DataError(f"{summary['data']} has no public test data, so nothing can be measured without a cost.")
     metrics = measure(load(run), prepared.test.records, prepared.objective)

@@ -43,7 +43,9 @@ def _train(recipe: str | None, **given: Any) -> None:
     from sfumato.run.auto import Auto
     from sfumato.run.prepare import prepare
 
-    prepared = prepare(request, found, auto=None if seconds is None else Auto(keys, seconds))
+    begun = folder if resume is not None else None
+    auto = None if seconds is None else Auto(keys, seconds)
+    prepared = prepare(request, found, auto=auto, folder=begun)
     train_as_prepared(prepared, folder, resume=resume is not None, quiet=quiet, as_json=as_json)
 
 
@@ -133,6 +135,12 @@ def tell(run: Simulation, prepared: Prepared, folder: Path) -> None:
     if summary["accuracy"] is not None:
         rounds = "1 round" if summary["rounds"] == 1 else f"{summary['rounds']} rounds"
         typer.echo(f"{summary['primary']} {summary['accuracy']:.4f} on public test data after {rounds}")
+    if (basis := summary["basis"]) is not None:
+        alone = rounded_up(basis["epsilon_alone"], 4)
+        typer.echo(
+            f"basis: {basis['above_noise']} of {basis['dimension']} directions stand out of its noise; epsilon {alone} alone, and "
+            "counted below"
+        )
     typer.echo(str(run.guarantee(delta)))
     typer.echo(str(run.guarantee(delta, server=True)))
     if summary["budgets"]:

@@ -45,6 +45,10 @@ def _tune(recipe: str | None, **given: Any) -> None:
     from sfumato.tuning.candidates import candidates
 
     prepared = prepare(request, auto=Auto(keys, seconds) if is_known(request) else None)
+    if prepared.basis is not None:
+        raise BadValue(
+            "tune: private-pca is paid for once, in a run that trains once. Use pca with --public, or train."
+        )
     tried, say = candidates(prepared.request, words), not (quiet or as_json)
     if pay:
         _pay(prepared, tried, folder, 5.0 if average is None else average, quiet, as_json)

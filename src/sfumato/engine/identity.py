@@ -50,9 +50,12 @@ def _keyed(root: Key, *things: object) -> str:
     return hmac.new(root.child("inputs").stream(32), digest(*things).encode(), hashlib.sha256).hexdigest()
 
 
-def attempt_of(ledger: Ledger, found: Checkpoint, replay: str) -> int:
-    """The attempt to go on with: a new one if noise was drawn after the checkpoint for inputs that may have been others."""
-    later = ledger.after(found.round)
+def attempt_of(ledger: Ledger, found: Checkpoint, replay: str, ahead: bool = False) -> int:
+    """The attempt to go on with: a new one if noise was drawn after the checkpoint for inputs that may have been others.
+
+    The checkpoint may be that of a step `ahead` of the first round.
+    """
+    later = ledger.after(found.round - ahead)
     if any(inputs != replay for _, inputs in later):
         return max(attempt for attempt, _ in later) + 1
     return max([found.attempt, *(attempt for attempt, _ in later)])

@@ -56,47 +56,54 @@ def simulate(
     force_ledger: bool = False,
     executor: Executor | None = None,
     checkpoint_seconds: float = 0.0,
+    step: str = "",
+    ledger: Ledger | None = None,
 ) -> Simulation:
     """Check everything, then give back the run. `sfumato.simulate` says what the arguments mean, and writes what was found.
 
     `own_budgets` are those of some clients: the run stops before the round that would pass one. `description` is whatever
     else makes a run another one. A run that goes on finds its `shared_ledger` by itself. `checkpoint_seconds` is the least time
     between two checkpoints; whoever breaks off calls `store()`.
+
+    A `step` is one round ahead of the first: the name of what the run in this folder does before it trains. Its keys and its
+    checkpoint are its own; what it costs stands in the run's ledgers, and within the run's budget. `ledger` is the run's own,
+    if it is open already.
     """
     population = require_population(population, "simulate")
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
         raise BadValue(f"rounds={rounds}: at least one round, as a whole number.")
     if budget is not None:
         check_delta(budget[1])
-    _check_device(device)
-    job, derivation = _job(round, population, module, objective, device)
+    job, derivation = job_of(round, population, module, objective, device)
     described = digest(description, *_what_runs(job, population), device, __version__, seed is not None)
     path = None if folder is None else Path(folder)
-    found = None if path is None else _stored(path, described, resume)
+    place = path and path / step
+    found = None if place is None else _stored(place, described, resume or ledger is not None)
     root = Key.from_seed(seed).child("root") if seed is not None else root_key(path, lambda: os.urandom(32))
-    ledger = Ledger(None if path is None else path / "ledger.sqlite", population.name, population.identity)
-    _check_whole(ledger, found)
+    ledger = ledger or open_own(path, population)
+    _check_whole(ledger, found, ahead=bool(step))
     given = None if shared_ledger is None else Path(shared_ledger)
-    name = root.child("name").digest
+    name, root = root.child("name").digest, root.child("step", called=step) if step else root
     shared = open_shared(ledger, given, name, population, derivation, seed is not None, force_ledger)
     start = found or _first(job, population, described, plan)
-    if found is None and path is not None:
-        start.write(path)
+    if found is None and place is not None:
+        start.write(place)
     inputs = Inputs.of(root, population, start.plan, seed is not None)
-    attempt = attempt_of(ledger, start, inputs.replay)
+    attempt = attempt_of(ledger, start, inputs.replay, ahead=bool(step))
     start = replace(start, attempt=attempt, params=start.params.to(device))
     limits = (*(() if budget is None else (Budget(*budget, derivation.primary.unit),)), *own_budgets)
-    spending = Spending(ledger, shared, derivation, name, inputs.replay, seed is not None, limits)
+    spending = Spending(ledger, shared, derivation, name, inputs.replay, seed is not None, limits, bool(step))
     # Data that may have changed get new noise when rounds are computed again, which is paid for: so none ever are.
     seconds = checkpoint_seconds if population.fingerprint is not None else 0.0
-    facts = (rounds, root, path, start, diagnostics, inputs.data, executor, seconds)
+    facts = (rounds, root, place, start, diagnostics, inputs.data, executor, seconds)
     return Simulation(job, derivation, population, spending, *facts)
 
 
-def _job(
+def job_of(
     round: Round, population: Population, module: nn.Module, objective: Objective, device: str
 ) -> tuple[Job, Derivation]:
-    """What every client shares, tried on made-up records, and what a round of it costs."""
+    """What every client shares, tried on made-up records, and what a round of it costs; refuses what does not fit together."""
+    _check_device(device)
     layout = Layout.of(module)
     check_memory(layout, math.ceil(round.sample.expected(population.size)) if gathers(round) else 0)
     module = copy.deepcopy(module).to(device)
@@ -132,15 +139,21 @@ def _stored(folder: Path, described: str, resume: bool) -> Checkpoint | None:
     return found
 
 
-def _check_whole(ledger: Ledger, found: Checkpoint | None) -> None:
-    """Refuse to go on where what was spent is not known."""
-    if found is None and ledger.count:
+def open_own(folder: Path | None, population: Population) -> Ledger:
+    """The ledger of the run in a folder; one in memory, if there is none."""
+    return Ledger(None if folder is None else folder / "ledger.sqlite", population.name, population.identity)
+
+
+def _check_whole(ledger: Ledger, found: Checkpoint | None, ahead: bool) -> None:
+    """Refuse to go on where what was spent is not known: on rounds, or on the step ahead of them."""
+    held = ledger.count - ledger.rounds if ahead else ledger.rounds
+    if found is None and held:
         raise LedgerError(
             f"{ledger.path} holds rounds, but their checkpoint is gone. Restore it, or start a run in another folder."
         )
-    if found is not None and ledger.count < found.round:
+    if found is not None and held < found.round:
         raise LedgerError(
-            f"{ledger.path} holds {ledger.count} rounds and the checkpoint {found.round}, so what was spent is not known. "
+            f"{ledger.path} holds {held} rounds and the checkpoint {found.round}, so what was spent is not known. "
             "Restore the ledger, or start a new run in another folder."
         )
 

@@ -6,6 +6,7 @@ from sfumato.features.chain import STEPS, Features, Own, Step, learns, parse_fea
 from sfumato.features.fit import Fit
 from sfumato.features.group_norm import GroupNorm
 from sfumato.features.pictures import Box, Grey, Hog, Pixels, RandomConv, Resize, UnitNorm
+from sfumato.features.private_basis import Parted, PrivatePCA, PrivateWord, Unlearnt
 from sfumato.features.scattering import Scattering
 from sfumato.features.text import LastCharacters
 
@@ -19,13 +20,17 @@ __all__ = [
     "Hog",
     "LastCharacters",
     "Own",
+    "Parted",
     "Pixels",
+    "PrivatePCA",
+    "PrivateWord",
     "PublicPCA",
     "RandomConv",
     "Resize",
     "Scattering",
     "Step",
     "UnitNorm",
+    "Unlearnt",
     "cached",
     "learns",
     "mapped",

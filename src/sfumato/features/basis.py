@@ -27,11 +27,7 @@ class PublicPCA:
     The directions are the leading eigenvectors of the covariance of public records, which `learn` takes from PublicData only: a
     basis of clients' records would tell of them. With whiten 0 the coordinates keep their scale, with 1 all have the same.
 
-    The map of a record is the same to the last bit whatever batch it is in: the record, times a power of two that its own norm
-    gives, and the directions are rounded to whole numbers w and b, of norms up to 2^26 and half a step for each number. By Cauchy
-    and Schwarz the absolute products of a record and a direction add up to at most |w| |b| < 2^53, so that every product and
-    every partial sum is a whole number that float64 has: exact in any order, by any kernel. Numbers that are not finite
-    count as 0.
+    The map of a record is the same to the last bit whatever batch it is in (`along`). Numbers that are not finite count as 0.
     """
 
     public: str  # the name of the public records
@@ -53,10 +49,9 @@ class PublicPCA:
                 [-2.,  0.]])
         """
         known = drawn(require_public(public, "PublicPCA"))
-        if not 0.0 <= whiten <= 1.0:
-            raise BadValue(f"pca: whiten={whiten} must lie from 0 (keep the scales) to 1 (all the same). Use 0.5, say.")
+        check_whiten("pca", whiten)
         x = known.records.x
-        rows = _finite(x)
+        rows = finite(x)
         most = max(min(len(rows) - 1, rows.shape[1]), 0)
         if not 1 <= dimension <= most:
             raise BadValue(
@@ -71,8 +66,8 @@ class PublicPCA:
                 f"pca:{dimension}: the records of {known.name} vary in {enough} directions only. Use pca:{max(enough, 1)} "
                 "or fewer."
             )
-        whole = (directions * 2.0**_BITS).round()
-        return PublicPCA(known.name, whiten, tuple(x.shape[1:]), mean, whole, (stddevs / stddevs[0]) ** whiten)
+        scales = (stddevs / stddevs[0]) ** whiten
+        return PublicPCA(known.name, whiten, tuple(x.shape[1:]), mean, whole_steps(directions), scales)
 
     @property
     def dimension(self) -> int:
@@ -85,11 +80,7 @@ class PublicPCA:
                 f"pca:{self.dimension}: records of shape {tuple(x.shape[1:])}, and the basis is of {self.public}'s of shape "
                 f"{self.shape}. Bring both to one shape, e.g. with resize:28 or grey before it."
             )
-        centred = _finite(x) - self.mean
-        norm = tree_sum(centred * centred).sqrt().numpy()
-        size = torch.from_numpy(np.ldexp(1.0, _BITS - np.frexp(norm)[1]))[:, None]  # a power of two: products are exact
-        found = (centred * size).round() @ self.directions
-        return (found / size * 2.0**-_BITS / self.scales).float()
+        return along(finite(x) - self.mean, self.directions, self.scales)
 
     def __repr__(self) -> str:
         return f"PublicPCA({self.public!r}, {self.dimension}, whiten={self.whiten:g})"
@@ -110,7 +101,39 @@ def drawn(public: PublicData) -> PublicData:
     return replace(public, records=Records(public.records.x[places], public.records.y[places]), pictures=None)
 
 
-def _finite(x: Tensor) -> Tensor:
+def check_whiten(word: str, whiten: float) -> None:
+    """Refuse a power that is none."""
+    if not 0.0 <= whiten <= 1.0:
+        raise BadValue(f"{word}: whiten={whiten} must lie from 0 (keep the scales) to 1 (all the same). Use 0.5, say.")
+
+
+def whole_steps(directions: Tensor) -> Tensor:
+    """Unit vectors as whole numbers: 2^26 times as long."""
+    return (directions * 2.0**_BITS).round()
+
+
+def along(rows: Tensor, directions: Tensor, scales: Tensor) -> Tensor:
+    """The coordinates of float64 rows along directions of whole numbers, over the scales; of each row by itself.
+
+    A row's are the same to the last bit whatever batch it is in: the row, times a power of two that its own norm gives, and the
+    directions are rounded to whole numbers w and b, of norms up to 2^26 and half a step for each number. By Cauchy and Schwarz
+    the absolute products of a row and a direction add up to at most |w| |b| < 2^53, so that every product and every partial sum
+    is a whole number that float64 has: exact in any order, by any kernel.
+    """
+    norm = tree_sum(rows * rows).sqrt().numpy()
+    size = torch.from_numpy(np.ldexp(1.0, _BITS - np.frexp(norm)[1]))[:, None]  # a power of two: products are exact
+    found = (rows * size).round() @ directions
+    return (found / size * 2.0**-_BITS / scales).float()
+
+
+def signed(vectors: Tensor) -> Tensor:
+    """Each column with its largest number positive, so that its sign is no accident."""
+    largest = vectors.gather(0, vectors.abs().argmax(0, keepdim=True))
+    return vectors * torch.where(largest < 0, -1.0, 1.0)
+
+
+def finite(x: Tensor) -> Tensor:
+    """Records as float64 rows, with 0 for what is not finite."""
     flat = x.flatten(1).float().double()
     return torch.where(flat.isfinite(), flat, 0.0)
 
@@ -119,8 +142,7 @@ def _leading(rows: Tensor, dimension: int) -> tuple[Tensor, Tensor, Tensor]:
     """The mean of rows, their leading directions [numbers, dimension] and the standard deviations along them.
 
     By turns of multiplying random directions by the covariance and making them orthogonal, and the eigenvectors within what
-    they span (Halko, Martinsson and Tropp 2011): those of the covariance where all directions fit in, and nearly so else. The
-    largest number of a direction is positive, so that its sign is no accident.
+    they span (Halko, Martinsson and Tropp 2011): those of the covariance where all directions fit in, and nearly so else.
     """
     mean = rows.mean(0)
     rows = rows - mean
@@ -129,7 +151,5 @@ def _leading(rows: Tensor, dimension: int) -> tuple[Tensor, Tensor, Tensor]:
         basis = torch.linalg.qr(rows.T @ (rows @ basis)).Q
     inside = rows @ basis
     _, vectors = torch.linalg.eigh(inside.T @ inside)
-    vectors = basis @ vectors[:, -dimension:].flip(1)
-    largest = vectors.gather(0, vectors.abs().argmax(0, keepdim=True))
-    vectors = vectors * torch.where(largest < 0, -1.0, 1.0)
+    vectors = signed(basis @ vectors[:, -dimension:].flip(1))
     return mean, vectors, (rows @ vectors).square().mean(0).sqrt()

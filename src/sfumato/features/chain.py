@@ -16,6 +16,7 @@ from sfumato.errors import BadValue, DataError, nearest
 from sfumato.features.basis import PublicPCA, drawn
 from sfumato.features.group_norm import GroupNorm
 from sfumato.features.pictures import Box, Grey, Hog, Pixels, RandomConv, Resize, UnitNorm, whole
+from sfumato.features.private_basis import WORD as PRIVATE
 from sfumato.features.scattering import Scattering
 from sfumato.features.text import LastCharacters
 from sfumato.features.threads import one_thread
@@ -172,11 +173,18 @@ def _step(word: str, before: tuple[Step, ...], public: PublicData | None, mappin
     name, _, number = word.partition(":")
     if name == _PCA:
         return _pca(number, Features(before), public, mapping)
+    if name == PRIVATE:
+        raise BadValue(
+            f"features {word!r}: a basis of clients' records is paid for within a run, so it is learnt by sfumato train only. "
+            "Use pca with public records here."
+        )
     if name in STEPS:
         return STEPS[name](number)
     if is_import_path(word):
         return _own(word)
-    raise BadValue(f"unknown features {word!r}. {nearest(name, [*STEPS, _PCA])} Your own are module:attribute.")
+    raise BadValue(
+        f"unknown features {word!r}. {nearest(name, [*STEPS, _PCA, PRIVATE])} Your own are module:attribute."
+    )
 
 
 def _pca(numbers: str, before: Features, public: PublicData | None, mapping: Mapping) -> PublicPCA:

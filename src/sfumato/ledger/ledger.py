@@ -43,7 +43,7 @@ CREATE TABLE IF NOT EXISTS spending (
 
 @dataclass(frozen=True)
 class Entry:
-    """One reservation."""
+    """One reservation. Rounds are counted from 0; a step that the run took before the first of them is round -1."""
 
     id: int
     run: str
@@ -303,6 +303,11 @@ class Ledger:
     def count(self) -> int:
         """How many reservations there are."""
         return int(self._row("SELECT COUNT(*) FROM spending")[0])
+
+    @property
+    def rounds(self) -> int:
+        """How many of them are of rounds, and not of a step that its run took before the first."""
+        return int(self._row("SELECT COUNT(*) FROM spending WHERE round >= 0")[0])
 
     def entries(self) -> list[Entry]:
         """All reservations, in order."""

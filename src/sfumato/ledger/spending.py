@@ -15,7 +15,10 @@ from sfumato.ledger.spent import Cost
 
 @dataclass(frozen=True)
 class Spending:
-    """Reserves in every ledger before a round, and settles after it. `limits` are the run's own."""
+    """Reserves in every ledger before a round, and settles after it. `limits` are the run's own.
+
+    A step that a run takes before its first round is `ahead` of it: it is round -1 of the same run in the ledgers.
+    """
 
     own: Ledger
     shared: Ledger | None
@@ -24,6 +27,7 @@ class Spending:
     inputs: str
     seeded: bool
     limits: tuple[Budget, ...] = ()
+    ahead: bool = False
 
     def reserve(self, number: int, attempt: int, key: str) -> list[tuple[Ledger, int]]:
         """Commit one round to the shared ledger first: what is reserved there and nowhere else still counts there."""
@@ -33,7 +37,7 @@ class Spending:
         def number_in(ledger: Ledger) -> int:
             return ledger.reserve(
                 run=self.run,
-                round=number,
+                round=number - self.ahead,
                 attempt=attempt,
                 key=key,
                 inputs=self.inputs,
@@ -68,6 +72,11 @@ class Spending:
         if self.own.holds(key) or (found := self._passed(number + 1, number, attempt)) is None:
             return
         limit, epsilon = found
+        if self.ahead:
+            raise BudgetExceeded(
+                f"the step before the first round would bring epsilon{limit.whose} to {epsilon:.4g}, over the budget of "
+                f"{limit.epsilon:g} at delta {limit.delta:g}. Nothing is drawn: give it more noise, or a larger budget."
+            )
         raise BudgetExceeded(
             f"round {number + 1} would bring epsilon{limit.whose} to {epsilon:.4g}, over the budget of {limit.epsilon:g} at delta "
             f"{limit.delta:g}. The run stops after {number} rounds; what was released stays within the budget."

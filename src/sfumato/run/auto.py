@@ -8,7 +8,7 @@ import torch
 
 from sfumato import recipes
 from sfumato.errors import BadValue
-from sfumato.features import Features, UnitNorm, parse_features
+from sfumato.features import Features, Parted, UnitNorm, Unlearnt, parse_features
 from sfumato.pieces.sampler import parse_sampler
 from sfumato.planning.auto import Choice, Known, choose
 from sfumato.run.request import Request, typed
@@ -108,7 +108,12 @@ def _with_settings(known: Known, request: Request, kept: frozenset[str]) -> Know
 
 def _with_features(known: Known, words: str, source: Source) -> Known:
     """The facts of features that the user chose: how many numbers they make of a record, and their norm."""
-    features: Features = parse_features(words, source.public)
+    parted = Parted.of(words)
+    steps = () if parted.before is None else parse_features(parted.before, source.public).steps
+    if parted.word is not None:
+        after = () if parted.after is None else parse_features(parted.after).steps
+        steps = (*steps, Unlearnt(parted.word.dimension), *after)
+    features = Features(steps)
     last = features.steps[-1]
     if not isinstance(last, UnitNorm):
         raise BadValue(

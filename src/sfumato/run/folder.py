@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ class Lock:
     def forget_run(self) -> None:
         """Remove what a refused run left in its new folder."""
         for path in self.folder.iterdir():
-            path.unlink()
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
         if self.made:
             self.folder.rmdir()
 

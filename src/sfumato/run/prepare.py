@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from sfumato import recipes
+from sfumato.account.event import Event
 from sfumato.budget.budgets import Budgets
 from sfumato.calibration import calibrate, with_noise
 from sfumato.data.population import Population, PublicData
 from sfumato.errors import BadValue, nearest
 from sfumato.exact_round import secure
+from sfumato.features import Parted
 from sfumato.guarantee import check_delta
 from sfumato.key import Key
 from sfumato.local.dp_sgd import DpSgd
@@ -23,6 +26,7 @@ from sfumato.pieces.sampler import FixedSize
 from sfumato.planning.auto import Choice
 from sfumato.round import Round
 from sfumato.run.auto import Auto, chosen
+from sfumato.run.basis import Basis, basis_of
 from sfumato.run.budgeted import budgeted
 from sfumato.run.central import check_central, declared, held_together
 from sfumato.run.read_round import read_round
@@ -47,6 +51,12 @@ class Prepared:
     budgets: Budgets | None = None  # each client's own, by number
     public: PublicData | None = None  # what the round may use as such
     choices: tuple[Choice, ...] = ()  # what was chosen for the user, and why
+    basis: Basis | None = None  # what is learnt and paid for before the first round
+
+    def with_basis(self, basis: Basis) -> Prepared:
+        """With records as a basis maps them that has been learnt."""
+        source = basis.mapped
+        return replace(self, population=clients_of(self.request, source), test=source.test, basis=basis)
 
 
 def prepare(
@@ -55,27 +65,34 @@ def prepare(
     *,
     auto: Auto | None = None,
     open_to_all: bool = False,
+    folder: Path | None = None,
 ) -> Prepared:
     """Load the data, build the model, and find the noise; refuses before anything is spent.
 
     `found` is what stands in run.toml under [resolved]: a run that goes on keeps its noise, and with budgets its whole round,
     however many rounds it gets. With `auto`, settings are chosen from public facts.
-    `open_to_all`: nobody's data are private here, as those of a proxy are not.
+    `open_to_all`: nobody's data are private here, as those of a proxy are not. `folder` is that of a run that was begun, which may
+    hold a basis that it has paid for.
     """
     request, source, choices = settled(request, auto, open_to_all)
-    central = request.central
-    source = with_features(request.data, source)
-    population, test, outputs = source.of(request.data), source.test, source.outputs
-    if central:
-        population = held_together(population)
+    parted = Parted.of(request.data.features)
+    source = with_features(replace(request.data, features=parted.before), source)
+    population, test, outputs = clients_of(request, source), source.test, source.outputs
     budgets = Budgets.of(request.budgets, population.size, population.ids) if request.budgets else None
     if budgets is not None and request.delta is None:
         request = replace(request, delta=budgets.delta)
     objective = _objective(request.data.task, outputs)
     shape = tuple(example(population, test).x.shape[1:])
+    trained, basis = built(request, source.public, outputs), None
+    if parted.word is not None:
+        basis = basis_of(request, parted, trained, source, shape, found or {}, folder)
+        source = basis.mapped
+        population, test = clients_of(request, source), source.test
+        shape = tuple(example(population, test).x.shape[1:])
     module = model_of(request.model, shape, outputs)
-    round = round_of(request, found or {}, budgets, source.public, Layout.of(module), outputs)
-    facts = shape, outputs, source.counts, budgets, source.public, choices
+    spent = None if basis is None else basis.event
+    round = round_of(request, found or {}, trained, budgets, source.public, Layout.of(module), spent)
+    facts = shape, outputs, source.counts, budgets, source.public, choices, basis
     return Prepared(request, population, test, module, objective, round, *facts)
 
 
@@ -100,6 +117,12 @@ def settled(
     return request, source, choices
 
 
+def clients_of(request: Request, source: Source) -> Population:
+    """The clients of a request; the one holder, where there is one."""
+    population = source.of(request.data)
+    return held_together(population) if request.central else population
+
+
 def model_of(request: ModelRequest, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
     """The model before training; its weights come from a public seed."""
     key = Key.from_seed(request.seed).child("model")
@@ -107,15 +130,8 @@ def model_of(request: ModelRequest, input_shape: tuple[int, ...], outputs: int) 
         return build_model(request.name, input_shape, outputs, key)
 
 
-def round_of(
-    request: Request,
-    found: Mapping[str, Any],
-    budgets: Budgets | None,
-    public: PublicData | None,
-    layout: Layout,
-    outputs: int,
-) -> Round:
-    """The Round that a request names, with its noise."""
+def built(request: Request, public: PublicData | None, outputs: int) -> Round:
+    """The Round that a request names, before its noise is found."""
     clients, name = request.data.clients, request.recipe
     options = _typed(request)
     if request.pieces is None and "classes" in recipes.find(name).options:
@@ -130,13 +146,27 @@ def round_of(
             f"{request.recipe or 'this round'} hides nothing, so no epsilon can be asked of it. Leave --epsilon out (--set "
             "epsilon=none takes it out of a config), or use dp-fedavg."
         )
+    return round
+
+
+def round_of(
+    request: Request,
+    found: Mapping[str, Any],
+    round: Round,
+    budgets: Budgets | None,
+    public: PublicData | None,
+    layout: Layout,
+    spent: Event | None = None,
+) -> Round:
+    """The Round with its noise, where so much was `spent` before the first."""
+    clients, name = request.data.clients, request.recipe
     if request.pieces is not None:
         return round
     dimension = round.local.message_length(layout)
     if "round" in found:  # a run that goes on, in which clients have settings of their own
         return read_round(found["round"], public)
     if budgets is not None:
-        return budgeted(round, budgets, request, clients, dimension, options.get("noise_multiplier"))
+        return budgeted(round, budgets, request, clients, dimension, request.options.get("noise_multiplier"))
     if (noise_multiplier := found.get("noise_multiplier")) is not None:
         return with_noise(round, noise_multiplier) if request.epsilon and not request.noise_is_given else round
     if request.epsilon is not None and not request.noise_is_given:
@@ -146,7 +176,7 @@ def round_of(
                 "Give --noise-multiplier, e.g. 1.0, and no --epsilon; what is claimed, and what is known of that noise, is printed."
             )
         target = {"epsilon": request.epsilon, "delta": request.chosen_delta}
-        round = calibrate(round, **target, rounds=request.rounds, population=clients, dimension=dimension)
+        round = calibrate(round, **target, rounds=request.rounds, population=clients, dimension=dimension, before=spent)
     return budgeted(round, None, request, clients, dimension)
 
 

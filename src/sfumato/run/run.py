@@ -8,26 +8,29 @@ import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from pathlib import Path
+from typing import Any
 
 from safetensors.torch import save
 from torch import nn
 
 from sfumato.account import accountant
-from sfumato.account.event import NonPrivate, Unit
+from sfumato.account.event import NonPrivate, Nothing, Unit, compose
 from sfumato.calibration import noise_and_clip
 from sfumato.derive import Derivation
 from sfumato.engine.checkpoint import Checkpoint, write_atomically
 from sfumato.engine.plan import Plan
-from sfumato.engine.simulate import simulate
+from sfumato.engine.simulate import job_of, open_own, simulate
 from sfumato.engine.simulation import Progress, Simulation
-from sfumato.errors import BadValue, BudgetExceeded
+from sfumato.errors import BadValue, BudgetExceeded, LedgerError
 from sfumato.guarantee import Guarantee, check_delta
 from sfumato.ledger.ledger import Budget, Ledger
 from sfumato.objective import evaluate
+from sfumato.run.basis import FILE, STEP, Basis
 from sfumato.run.folder import Line, locked_folder, read_lines, write_diagnostics
 from sfumato.run.personal_scores import PersonalScores
-from sfumato.run.prepare import Prepared
-from sfumato.run.summary import planned_round, resolved, summary
+from sfumato.run.prepare import Prepared, clients_of, model_of
+from sfumato.run.request import ModelRequest
+from sfumato.run.summary import basis_noise, planned_round, resolved, summary
 from sfumato.voting.told import told
 
 _CHECKPOINT_SECONDS = 1.0  # where rounds are single steps, which take less time than a checkpoint
@@ -55,13 +58,15 @@ class Run:
         self.seconds = 0.0  # of this process: how long each round took tells of its cohort, and is not written down
         self._plan, self._page, self._executor = plan, page, executor
         self._lock = None if folder is None else locked_folder(folder, resume)
+        self._ledger: Ledger | None = None  # of a run that has begun with a basis
         try:
             if folder is None:
                 self.simulation = self._simulation(resume)
             else:
                 self._begin(folder, resume)
         except BaseException as error:
-            if not resume and isinstance(error, Exception) and self._lock is not None:
+            paid = self._ledger is not None and self._ledger.count > 0
+            if not (resume or paid) and isinstance(error, Exception) and self._lock is not None:
                 self._lock.forget_run()  # refused; after Ctrl-C it stays, and can be resumed
             self.close()
             raise
@@ -71,9 +76,8 @@ class Run:
         check_delta(self.delta)
         if not resume:  # before all else, so that a run can be resumed wherever it is killed
             noise, _ = noise_and_clip(self.prepared.round)
-            write_atomically(
-                folder / "run.toml", request.to_toml({"noise_multiplier": noise, "round": planned_round(self.prepared)})
-            )
+            first = {"noise_multiplier": noise, "round": planned_round(self.prepared), **basis_noise(self.prepared)}
+            write_atomically(folder / "run.toml", request.to_toml(first))
         self.simulation = self._simulation(resume)
         done = self.simulation.start.round
         if done > request.rounds:
@@ -86,27 +90,68 @@ class Run:
         write_atomically(folder / "run.toml", request.to_toml(resolved(self.prepared, self.simulation)))
 
     def _simulation(self, resume: bool) -> Simulation:
+        basis = self.prepared.basis
+        if basis is not None and basis.learnt is None:
+            self._learn(basis, resume)
         prepared, request = self.prepared, self.prepared.request
-        return simulate(
+        simulation = simulate(
             prepared.round,
             prepared.population,
             prepared.module,
             prepared.objective,
             rounds=request.rounds,
-            seed=request.seed,
-            folder=self.folder,
             resume=resume,
-            budget=None if request.epsilon is None else (request.epsilon, self.delta),
             own_budgets=self._own_budgets,
             plan=self._plan,
             device=request.device,
             diagnostics=request.diagnostics,
-            description=request.description,
-            shared_ledger=request.ledger or None,
-            force_ledger=request.force_ledger,
             executor=self._executor,
             checkpoint_seconds=_CHECKPOINT_SECONDS if request.central else 0.0,
+            ledger=self._ledger,
+            **self._same,
         )
+        if basis is not None and simulation.ledger.count == simulation.ledger.rounds:
+            simulation.spending.close()
+            raise LedgerError(
+                f"{simulation.ledger.path} does not hold what the basis of this run has cost, so what was spent is not known. "
+                "Restore the ledger, or start a new run in another folder."
+            )
+        return simulation
+
+    @property
+    def _same(self) -> dict[str, Any]:
+        """What training has in common with the step before it."""
+        request = self.prepared.request
+        return {
+            "seed": request.seed,
+            "folder": self.folder,
+            "budget": None if request.epsilon is None else (request.epsilon, self.delta),
+            "description": request.description,
+            "shared_ledger": request.ledger or None,
+            "force_ledger": request.force_ledger,
+        }
+
+    def _learn(self, basis: Basis, resume: bool) -> None:
+        """Pay for the basis, unless that was done before, and keep it; all that could be refused of training is, before."""
+        prepared = self.prepared
+        job_of(prepared.round, prepared.population, prepared.module, prepared.objective, prepared.request.device)
+        population = clients_of(prepared.request, basis.source)
+        module = model_of(ModelRequest("logistic"), basis.shape, prepared.outputs)  # which nobody trains
+        self._ledger = open_own(self.folder, population)
+        step = simulate(
+            basis.round, population, module, prepared.objective, rounds=1, resume=resume, step=STEP,
+            ledger=self._ledger, **self._same,
+        )  # fmt: skip
+        try:
+            # if it was drawn before, it is kept where the step was left
+            state = next((progress.state for progress in step), step.start.state)
+        finally:
+            if step.spending.shared is not None:
+                step.spending.shared.close()
+        basis = basis.learn(state["release"])
+        if self.folder is not None and basis.learnt is not None:
+            write_atomically(self.folder / FILE, basis.learnt.to_bytes())
+        self.prepared = prepared.with_basis(basis)
 
     @property
     def _own_budgets(self) -> tuple[Budget, ...]:
@@ -146,14 +191,16 @@ class Run:
             return {}
         every = self.prepared.request.evaluate_every
         shown = sorted({*range(every, rounds + 1, every), rounds})
-        price = accountant("auto")
-        return {number: price.epsilon(proof.after(number), self.delta) for number in shown}
+        price, basis = accountant("auto"), self.prepared.basis
+        before = Nothing() if basis is None else basis.event
+        return {number: price.epsilon(compose(before, proof.after(number)), self.delta) for number in shown}
 
     def epsilon(self, progress: Progress) -> float | None:
         """What the ledger says; the table serves while every round was reserved once."""
         if isinstance(self.derivation.primary.world, NonPrivate):
             return None
-        if self.ledger.count == progress.round and progress.round in self._epsilons:
+        reserved = progress.round + (self.prepared.basis is not None)
+        if self.ledger.count == reserved and progress.round in self._epsilons:
             return self._epsilons[progress.round]
         return progress.epsilon(self.delta)
 
@@ -228,6 +275,8 @@ class Run:
                 self._store()
             finally:
                 self.simulation.spending.close()
+        elif self._ledger is not None:
+            self._ledger.close()
         self._release()
 
     def _store(self) -> None:

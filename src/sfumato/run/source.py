@@ -16,7 +16,7 @@ from sfumato.data.load import load as load_data
 from sfumato.data.population import Client, Population, PublicData, Records, require_public
 from sfumato.data.sets import Dataset
 from sfumato.errors import BadValue, DataError, SfumatoError
-from sfumato.features import Features, Fit, Step, cached, learns, parse_features
+from sfumato.features import Features, Fit, Step, cached, learns, mapped, parse_features
 from sfumato.imports import import_path, is_import_path
 from sfumato.key import Key
 from sfumato.run.request import DataRequest
@@ -194,6 +194,21 @@ def with_features(data: DataRequest, found: Source) -> Source:
 def _bytes(dataset: Dataset, mapping: Features) -> int:
     """How large all records together become."""
     return int(mapping(dataset.scaling(dataset.pool.x[:1])).nbytes) * dataset.pool.count
+
+
+def with_steps(found: Source, features: Features) -> Source:
+    """All records mapped further, by steps that only this run has: nothing of it is kept on disk."""
+    test = found.test
+    if test is not None:
+        test = replace(test, records=Records(mapped(features, test.records.x), test.records.y))
+    found = replace(found, test=test)
+    if found.dataset is None:
+        assert found.population is not None, "one of the two is there"
+        return replace(found, population=found.population.mapped(features))
+    dataset = found.dataset
+    pool = Records(mapped(features, dataset.pool.x, dataset.scaling), dataset.pool.y)
+    scaling, assumes = _Finished(dataset.scaling, features), (*dataset.assumes, *features.assumptions)
+    return replace(found, dataset=replace(dataset, pool=pool, scaling=scaling, origin=dataset.stored, assumes=assumes))
 
 
 def _mapped(public: PublicData, features: Features, kept: Path) -> PublicData:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from sfumato.account import accountant
 from sfumato.account.event import Nothing, Unit
 from sfumato.budget.told import told
 from sfumato.calibration import noise_and_clip
@@ -38,6 +39,29 @@ def resolved(prepared: Prepared, simulation: Simulation) -> dict[str, Any]:
         "relation": str(proof.relation),
         "engine": f"{simulation.start.plan}",
         "round": planned_round(prepared),
+        **basis_noise(prepared),
+    }
+
+
+def basis_noise(prepared: Prepared) -> dict[str, float]:
+    """The noise of a basis that is learnt within the run, over its sensitivity; the run keeps it when it goes on."""
+    return {} if prepared.basis is None else {"basis_noise_multiplier": prepared.basis.noise}
+
+
+def _basis(prepared: Prepared, delta: float) -> dict[str, Any] | None:
+    """What run.json says of it: what it cost by itself, which is counted in every epsilon of the run, and why."""
+    basis = prepared.basis
+    if basis is None:
+        return None
+    return {
+        "dimension": basis.word.dimension,
+        "whiten": basis.word.whiten,
+        "above_noise": None if basis.learnt is None else basis.learnt.above,
+        **basis_noise(prepared),
+        "stddev": basis.proof.stddev,
+        "sensitivity": basis.proof.sensitivity,
+        "epsilon_alone": accountant("auto").epsilon(basis.event, delta),
+        "derivation": [asdict(step) for step in basis.proof.steps],
     }
 
 
@@ -112,6 +136,7 @@ def summary(
         "budgets": lines,
         "votes": votes,
         "derivation": [asdict(step) for step in proof.steps],
+        "basis": _basis(prepared, delta),
         "seed": request.seed,
         "engine": asdict(simulation.start.plan),
         "versions": {"sfumato": __version__, "torch": torch.__version__, "python": platform.python_version()},

@@ -9,7 +9,7 @@ from typing import Any
 
 from sfumato.calibration import noise_and_clip
 from sfumato.errors import BadValue
-from sfumato.run.prepare import Prepared, round_of
+from sfumato.run.prepare import Prepared, built, round_of
 from sfumato.run.request import Request, parse_setting
 from sfumato.update import Layout
 
@@ -51,7 +51,8 @@ def with_settings(prepared: Prepared, settings: Settings, *, noise: float | None
         request = request.with_value(key, value)
     found = {} if noise is None else {"noise_multiplier": noise}
     layout = Layout.of(prepared.module)
-    round = round_of(request, found, prepared.budgets, prepared.public, layout, prepared.outputs)
+    trained = built(request, prepared.public, prepared.outputs)
+    round = round_of(request, found, trained, prepared.budgets, prepared.public, layout)
     return replace(prepared, request=request, round=round)
 
 

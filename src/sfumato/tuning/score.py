@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from sfumato.account.event import Relation, Unit
 from sfumato.claim import Claim, Reach
 from sfumato.errors import BadValue
+from sfumato.pieces.keep_release import KeepRelease
 from sfumato.pieces.law import Gaussian
 from sfumato.pieces.mean import Sum
 from sfumato.pieces.noise import AddNoise
-from sfumato.pieces.protocol import LocalPiece, Optimizer, State
+from sfumato.pieces.protocol import LocalPiece
 from sfumato.pieces.sampler import Everyone
 from sfumato.round import Round
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from sfumato.data.population import Records
     from sfumato.gradients import LossPerRecord
     from sfumato.local.task import Task
-    from sfumato.pieces.context import StepContext
     from sfumato.update import Layout
 
 _AT_ONCE = 1024  # records in work at once
@@ -99,20 +99,6 @@ class Score(LocalPiece):
         one = Reach(1.0, 1.0, 1)
         rows = replace(claim, dimension=1).bounded(l2=1.0, l1=1.0)
         return rows.closer(one, one.scaled(1.0 / (self.records or 1)))
-
-
-@dataclass(frozen=True)
-class KeepRelease(Optimizer):
-    """Parameters stay as they are, and what was released is kept in the state: free, as it is paid for."""
-
-    def learn(self, params: Tensor, state: State, update: Tensor, context: StepContext) -> tuple[Tensor, State]:
-        return params, {"release": update}
-
-    def start(self, params: Tensor) -> State:
-        return {"release": torch.zeros(1)}
-
-    def carry(self, claim: Claim) -> Claim:
-        return claim
 
 
 def scoring_round(trained: Round, noise_multiplier: float, records: int = 0) -> Round:

@@ -68,9 +68,9 @@ class Selection:
         request = prepared.request
         if request.epsilon is None:
             raise BadValue("tune --pay plans for a budget. Give --epsilon, and no --noise-multiplier.")
-        if prepared.budgets is not None or request.secure:
+        if prepared.budgets is not None or request.secure or prepared.basis is not None:
             raise BadValue(
-                "tune --pay: with --budgets or --secure nothing is built for it. Leave these out, or use --proxy."
+                "tune --pay: with --budgets, --secure or private-pca nothing is built for it. Leave these out, or use --proxy."
             )
         plain = with_settings(prepared, tried[0]).round
         records = int(request.options.get("records", 0)) if plain.unit is Unit.RECORD else 0

@@ -149,8 +149,8 @@ def noise_for(
     """The noise multiplier of an epsilon: the smallest that is proven enough, or that the paper's formula takes."""
     built = recipes.build("udp-fl", clients, dict(options))
     if accounting == PROVEN:
-        facts = {"population": clients, "dimension": dimension, "rounds": rounds}
-        noise, _ = noise_and_clip(calibrate(built, epsilon=epsilon, delta=delta, **facts))
+        found = calibrate(built, epsilon=epsilon, delta=delta, rounds=rounds, population=clients, dimension=dimension)
+        noise, _ = noise_and_clip(found)
         assert noise is not None
         return noise
 
