@@ -52,10 +52,10 @@ def test_a_newcomer_gets_settings_that_are_written_down_and_can_be_gone_on_with(
     assert answer.status == 0, answer.err
     said = answer.out.splitlines()[0]
     request = asked("auto")
-    assert said.startswith("auto: --features pixels,unit-norm:") and " --model logistic " in said
+    assert said.startswith("auto: --features scattering:1,group-norm:9,unit-norm:3") and " --model logistic " in said
     assert request["data"]["features"] in said and request["model"]["name"] == "logistic" and "auto" not in request
     assert "--rounds" not in said, "given, so not chosen"
-    for name in ("sample", "clip", "epochs", "batch_size", "lr", "server_optimizer", "server_lr", "average"):
+    for name in ("sample", "clip", "steps", "batch_size", "lr", "server_optimizer", "server_lr", "average"):
         assert f"--{name.replace('_', '-')} {request['options'][name]}" in said
     assert found("auto")["epsilon"] <= 4.0 and "(4, 0.00295)-differential privacy for each client" in answer.out
     assert found("auto")["accuracy"] > 0.8
@@ -119,7 +119,7 @@ def test_what_is_given_stays_and_the_rest_goes_with_it(sfumato: Command) -> None
 def test_records_set_aside_or_of_another_set_become_a_basis(sfumato: Command, tmp_path: Path) -> None:
     common = ["--auto", "--epsilon", "4", "--rounds", "2", "--clients", "100"]
     answer = sfumato("train", *common, "--public-records", "300", "--out", "aside")
-    assert answer.status == 0 and "pixels,pca:" in answer.out, answer.err
+    assert answer.status == 0 and "scattering:1,group-norm:9,pca:" in answer.out, answer.err
     assert "the records of digits/public are public: nothing hides them" in answer.out
     write_libsvm(tmp_path / "usps")
     usps = ["--public", "usps", "--data-dir", str(tmp_path)]
@@ -195,10 +195,11 @@ def test_a_time_without_auto_is_refused(sfumato: Command) -> None:
 
 
 @pytest.mark.data
-def test_less_time_is_fewer_rounds(sfumato: Command) -> None:
+def test_less_time_is_smaller_batches(sfumato: Command) -> None:
     data = ["--data", "mnist", "--auto", "--features", "resize:8,pixels,unit-norm:3", "--epsilon", "2", "--quiet"]
     for seconds in ("0.3", "0.01"):
         answer = sfumato("train", "dp-sgd", *data, "--seconds", seconds, "--out", seconds)
         assert answer.status == 0, answer.err
-    assert asked("0.3")["rounds"] >= asked("0.01")["rounds"] == 20
-    assert asked("0.01")["options"]["batch"].startswith("poisson:")
+    batches = [asked(seconds)["options"]["batch"] for seconds in ("0.3", "0.01")]
+    assert asked("0.3")["rounds"] == asked("0.01")["rounds"] == 100
+    assert batches[1].startswith("poisson:") and float(batches[1][8:]) < float(batches[0].removeprefix("poisson:"))

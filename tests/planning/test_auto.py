@@ -182,7 +182,9 @@ def test_features_that_were_given_are_kept_with_their_norm() -> None:
 def test_nothing_is_known_of_a_clients_records() -> None:
     assert chosen(replace(DIGITS, records=0))["options.batch_size"] == 30
     assert chosen(replace(DIGITS, records=1))["options.batch_size"] == 1
-    assert chosen(replace(DIGITS, records=1000))["options.batch_size"] == 30
+    assert chosen(replace(DIGITS, records=100))["options.batch_size"] == 30, "from 30"
+    assert chosen(replace(DIGITS, records=400))["options.batch_size"] == 100, "a quarter"
+    assert chosen(replace(DIGITS, records=1000))["options.batch_size"] == 150, "to 150"
 
 
 @given(
