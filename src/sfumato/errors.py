@@ -3,6 +3,7 @@
 SfumatoError
 ├── BadValue        an argument, option or file that cannot be meant
 ├── DataError       data that are missing, broken or of the wrong shape
+│   └── NotFinite   parameters that training drove out of all bounds
 ├── UnsoundRound    a round whose privacy cannot be proven: the reason, its fix, and how far the proof went
 ├── CannotAccount   an event for which no bound is known, or none can be computed at this precision
 ├── BudgetExceeded  the next round would pass the budget (exit status 3)
@@ -25,6 +26,10 @@ class BadValue(SfumatoError, ValueError):
 
 class DataError(SfumatoError):
     """Data that are missing, broken or of the wrong shape."""
+
+
+class NotFinite(DataError):
+    """Parameters that training drove out of all bounds."""
 
 
 class CannotAccount(SfumatoError):

@@ -101,6 +101,11 @@ def _resumed(folder: Path, rounds: int | None) -> tuple[Request, Mapping[str, An
     path = folder / "run.toml"
     if not path.is_file():
         raise DataError(f"--resume {folder}: there is no run. Give the folder of one, e.g. runs/first.")
+    if (folder / "tune.json").is_file():
+        raise BadValue(
+            f"--resume {folder}: it holds the best of a secret number of runs, and to go on would tell of the others. Start a new "
+            f"run with its settings, which costs as much as any: sfumato train --config {path}."
+        )
     request = Request.from_toml(path)
     if rounds is not None:
         request = replace(request, rounds=rounds)

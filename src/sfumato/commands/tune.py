@@ -76,19 +76,14 @@ def _pay(
 ) -> None:
     from sfumato.account.selected import gamma_for
     from sfumato.report import write_page
-    from sfumato.run.folder import locked_folder
     from sfumato.tuning.candidates import in_words
     from sfumato.tuning.select import Law, Selection
 
     selection = Selection.of(prepared, tried, Law(gamma_for(average)))
     if not (quiet or as_json):
         typer.echo(f"a secret number of runs, {average:g} on average; nothing is shown before the end", err=True)
-    lock = locked_folder(folder, resume=False)
-    try:
-        simulation = selection.run(folder, prepared.request.seed)
-        write_page(folder)
-    finally:
-        lock.release()
+    simulation = selection.run(folder, prepared.request.seed)
+    write_page(folder)
     if as_json:
         typer.echo((folder / "run.json").read_text(), nl=False)
     elif not quiet:

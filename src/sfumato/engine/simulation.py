@@ -28,7 +28,7 @@ from sfumato.engine.clients import START, Job, Memory, Total, message_context
 from sfumato.engine.cohort import Cohort
 from sfumato.engine.keys import Keys
 from sfumato.engine.slots import Opening
-from sfumato.errors import BadValue, DataError
+from sfumato.errors import BadValue, NotFinite
 from sfumato.guarantee import Guarantee, guarantee
 from sfumato.key import Key
 from sfumato.ledger.ledger import Ledger
@@ -227,7 +227,7 @@ class Simulation:
         context = StepContext(number, slots.layout, self.job.objective, self.module, keys.optimizer(number), stddev)
         params, state = slots.round.optimizer.learn(now.params, now.state, value, context)
         if not all(map(math.isfinite, torch.aminmax(params))):  # much faster than isfinite() of each
-            raise DataError(
+            raise NotFinite(
                 f"round {number + 1}: the parameters are no longer finite. Lower the learning rates; without a Clip, one client's "
                 "broken row is enough."
             )

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from sfumato.calibration import with_noise
 from sfumato.data.load import NAMES
 from sfumato.data.load import load as load_data
 from sfumato.engine.simulate import simulate
 from sfumato.errors import BadValue, nearest
+from sfumato.local.dp_sgd import DpSgd
 from sfumato.objective import evaluate
 from sfumato.run.prepare import Prepared, prepare
 from sfumato.run.request import Request
@@ -28,8 +30,8 @@ def choose_on_proxy(
 ) -> tuple[Tried, ...]:
     """Every setting, tried on the proxy shared out as the target is, best first; `tell` hears of each as it is done.
 
-    The noise beside the proxy's clients is as large as it will be beside the target's: where there are fewer of them there is
-    less of it. Runs have a public seed. The target's test split is not read.
+    The noise beside those who are drawn of the proxy is as large as it will be beside the target's: where these are fewer there
+    is less of it. Runs have a public seed. The target's test split is not read.
     """
     stand_in = prepare(_request(target, proxy), open_to_all=True)
     if stand_in.input_shape != target.input_shape:
@@ -41,19 +43,22 @@ def choose_on_proxy(
     found: list[Tried] = []
     for settings in tried:
         wanted = with_settings(target, settings)
-        noise = noise_of(wanted) * _units(stand_in) / _units(target)
-        own = with_settings(stand_in, {**settings, "options.noise_multiplier": noise})
-        run = simulate(own.round, own.population, own.module, own.objective, rounds=own.request.rounds, seed=0)
-        *_, last = run
+        own = with_settings(stand_in, settings)
+        round = with_noise(own.round, noise_of(wanted) * _drawn(own) / _drawn(wanted))
+        given, request = (own.population, own.module, own.objective), own.request
+        *_, last = simulate(round, *given, rounds=request.rounds, seed=0, device=request.device)
         score = evaluate(last.module, stand_in.test.records, own.objective)[own.objective.primary]
         found.append(Tried(settings, score))
         tell(found[-1])
     return tuple(sorted(found, key=lambda one: -one.score))
 
 
-def _units(prepared: Prepared) -> int:
-    """How many clients there are; how many records, where one holder has all."""
-    return int(prepared.request.options["records"]) if prepared.request.central else prepared.population.size
+def _drawn(prepared: Prepared) -> float:
+    """How many clients a round asks; how many records it takes, where one holder has all."""
+    local = prepared.round.local
+    if prepared.request.central and isinstance(local, DpSgd):
+        return local.batch.expected(local.records)
+    return prepared.round.sample.expected(prepared.population.size)
 
 
 def _request(target: Prepared, proxy: str) -> Request:

@@ -26,7 +26,7 @@ from sfumato.engine.checkpoint import write_atomically
 from sfumato.engine.plan import Plan
 from sfumato.engine.simulate import simulate
 from sfumato.engine.simulation import Simulation
-from sfumato.errors import BadValue, DataError
+from sfumato.errors import BadValue, NotFinite
 from sfumato.exact_draws import below
 from sfumato.key import Key
 from sfumato.ledger.ledger import Ledger
@@ -34,7 +34,7 @@ from sfumato.ledger.spending import open_shared
 from sfumato.ledger.spent import Cost
 from sfumato.objective import evaluate
 from sfumato.round import Round
-from sfumato.run.folder import Line
+from sfumato.run.folder import Line, locked_folder
 from sfumato.run.prepare import Prepared
 from sfumato.run.summary import resolved, summary
 from sfumato.tuning.candidates import Settings, with_settings
@@ -61,33 +61,35 @@ class Selection:
     scoring: Round
     law: Law
     costs: Mapping[Unit, Cost]
+    plan: Plan  # how clients are computed
 
     @staticmethod
     def of(prepared: Prepared, tried: Sequence[Settings], law: Law) -> Selection:
         """The candidates, with the noise that keeps the whole selection within the budget of the request."""
         request = prepared.request
-        if request.epsilon is None:
+        if request.epsilon is None or request.noise_is_given:
             raise BadValue("tune --pay plans for a budget. Give --epsilon, and no --noise-multiplier.")
-        if prepared.budgets is not None or request.secure or prepared.basis is not None:
+        if prepared.budgets is not None or prepared.basis is not None or request.secure or request.diagnostics:
             raise BadValue(
-                "tune --pay: with --budgets, --secure or private-pca nothing is built for it. Leave these out, or use --proxy."
+                "tune --pay: with --budgets, private-pca, --secure or --diagnostics nothing is built for it. Leave these out, or use "
+                "--proxy."
             )
         plain = with_settings(prepared, tried[0]).round
         records = int(request.options.get("records", 0)) if plain.unit is Unit.RECORD else 0
         mu = 1.0 / calibrate_noise(GaussianEvent, request.epsilon, request.chosen_delta)
         scoring = scoring_round(plain, _SCORE / mu / (records or 1), records)
 
-        def priced(round: Round, noise: float) -> Mapping[Unit, Cost]:
+        def priced(round: Round) -> Mapping[Unit, Cost]:
             size = {"population": prepared.population.size}
-            trained = with_noise(round, noise).derive(**size, dimension=_dimension(prepared, round))
+            trained = round.derive(**size, dimension=_dimension(prepared, round))
             return costs(trained, scoring.derive(**size, dimension=1), request.rounds, law)
 
         def event(noise: float) -> Event:
-            return priced(plain, noise)[plain.unit].world
+            return priced(with_noise(plain, noise))[plain.unit].world
 
         noise = calibrate_noise(event, request.epsilon, request.chosen_delta)
         candidates = tuple(with_settings(prepared, settings, noise=noise) for settings in tried)
-        found = [priced(candidate.round, noise) for candidate in candidates]
+        found = [priced(candidate.round) for candidate in candidates]  # as each will run
         if any(candidate.request.rounds != request.rounds for candidate in candidates) or any(
             cost != found[0] for cost in found
         ):
@@ -95,7 +97,7 @@ class Selection:
                 "tune --pay: the settings that are tried must all cost the same, and these do not. Vary learning rates, clip or "
                 "momentum, and no rounds, sampling or noise."
             )
-        return Selection(candidates, tuple(tried), scoring, law, found[0])
+        return Selection(candidates, tuple(tried), scoring, law, found[0], _plan(candidates, scoring))
 
     def run(self, folder: Path, seed: int | None = None) -> Simulation:
         """Pay, run, and leave the best in the folder as a run; what it gives back has the guarantee.
@@ -104,13 +106,23 @@ class Selection:
         is nothing to go on with, since going on would tell of runs that nobody may see.
         """
         root = Key.from_secret(os.urandom(32)) if seed is None else Key.from_seed(seed).child("selection")
-        ledger, shared, reserved = self._reserve(folder, root, seed is not None)
-        simulation, module, settings, score = self._best(root, seed)
-        simulation.spending = replace(simulation.spending, own=ledger, shared=shared)
-        prepared = self.candidates[self.settings.index(settings)]
-        _write(folder, prepared, simulation, module, {**self._told(), "settings": dict(settings), "score": score})
-        for held, number in reserved:
-            held.settle(number)
+        lock = locked_folder(folder, resume=False)
+        try:
+            try:
+                ledger, shared, reserved = self._reserve(folder, root, seed is not None)
+            except Exception:
+                lock.forget_run()  # refused, so nothing is paid
+                raise
+            simulation, module, settings, score = self._best(root, seed is not None)
+            simulation.spending = replace(simulation.spending, own=ledger, shared=shared)
+            prepared = self.candidates[self.settings.index(settings)]
+            _write(folder, prepared, simulation, module, {**self._told(), "settings": dict(settings), "score": score})
+            for held, number in reserved:
+                held.settle(number)
+            for path in folder.iterdir():
+                os.utime(path)  # those of the first files would tell how long all runs took
+        finally:
+            lock.release()
         return simulation
 
     def _told(self) -> dict[str, Any]:
@@ -133,35 +145,46 @@ class Selection:
         ]
         return own, shared, reserved
 
-    def _best(self, root: Key, seed: int | None) -> tuple[Simulation, nn.Module, Settings, float]:
+    def _best(self, root: Key, seeded: bool) -> tuple[Simulation, nn.Module, Settings, float]:
         best: tuple[tuple[float, float], tuple[Simulation, nn.Module, Settings, float]] | None = None
-        plan: Plan | None = None
         for number in range(runs(self.law.eta, self.law.gamma, root.child("count"))):
             key = root.child("run", number=number)
             place = int(below(len(self.candidates), 1, key.child("settings"))[0])
             try:
-                simulation, module, score = self._once(self.candidates[place], key, seed is not None, plan)
-            except DataError:  # it left what is finite: the worst of all scores, and nothing else is said of it
+                simulation, module, score = self._once(self.candidates[place], key, seeded)
+            except NotFinite:  # the worst of all scores, and nothing else is said of it
                 continue
-            plan, lot = simulation.start.plan, float(key.child("lot").uniform(1)[0])
+            lot = float(key.child("lot").uniform(1)[0])
             if best is None or (score, lot) > best[0]:
                 best = (score, lot), (simulation, module, self.settings[place], score)
         if best is None:
-            raise DataError("tune --pay: no run came to an end with finite parameters. Try smaller learning rates.")
+            raise NotFinite("tune --pay: no run came to an end with finite parameters. Try smaller learning rates.")
         return best[1]
 
-    def _once(
-        self, candidate: Prepared, key: Key, seeded: bool, plan: Plan | None
-    ) -> tuple[Simulation, nn.Module, float]:
+    def _once(self, candidate: Prepared, key: Key, seeded: bool) -> tuple[Simulation, nn.Module, float]:
         """One run, in memory, and its noisy score: the mean over clients, or over records where those are hidden."""
         seeds = [int(word) for word in key.child("seeds").integers(2)] if seeded else [None, None]
-        given = (candidate.population, candidate.module, candidate.objective)
-        simulation = simulate(candidate.round, *given, rounds=candidate.request.rounds, seed=seeds[0], plan=plan)
+        simulation = _simulation(candidate, seeds[0], self.plan)
         *_, last = simulation
         module = last.module
-        scored = simulate(self.scoring, given[0], module, given[2], rounds=1, seed=seeds[1])
-        *_, answer = scored
+        *_, answer = simulate(self.scoring, candidate.population, module, candidate.objective, rounds=1, seed=seeds[1])
         return simulation, module, float(answer.state["release"]) / candidate.population.size
+
+
+def _simulation(candidate: Prepared, seed: int | None, plan: Plan | None) -> Simulation:
+    """One training, in memory."""
+    given, request = (candidate.population, candidate.module, candidate.objective), candidate.request
+    return simulate(candidate.round, *given, rounds=request.rounds, seed=seed, plan=plan, device=request.device)
+
+
+def _plan(candidates: Sequence[Prepared], scoring: Round) -> Plan:
+    """How to compute clients. Whatever a run would refuse is refused here, on made-up records: before anything is paid."""
+    first, *others = candidates
+    plan = _simulation(first, 0, None).start.plan
+    for other in others:
+        _simulation(other, 0, plan)
+    simulate(scoring, first.population, first.module, first.objective, rounds=1, seed=0)
+    return plan
 
 
 def costs(trained: Derivation, scored: Derivation, rounds: int, law: Law) -> dict[Unit, Cost]:
