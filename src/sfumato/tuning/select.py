@@ -71,8 +71,8 @@ class Selection:
             raise BadValue("tune --pay plans for a budget. Give --epsilon, and no --noise-multiplier.")
         if prepared.budgets is not None or prepared.basis is not None or request.secure or request.diagnostics:
             raise BadValue(
-                "tune --pay: with --budgets, private-pca, --secure or --diagnostics nothing is built for it. Leave these out, or use "
-                "--proxy."
+                "tune --pay: with --budgets, private-pca, --secure or --diagnostics nothing is built for it. Leave these out, or "
+                "use --proxy."
             )
         plain = with_settings(prepared, tried[0]).round
         records = int(request.options.get("records", 0)) if plain.unit is Unit.RECORD else 0
