@@ -36,7 +36,7 @@ class Own:
 
     Alone in a tensor of its own, a record has the same shape and the same place in memory as every other, so what it becomes
     depends on no other record. What draws random numbers, or keeps something of what it has seen, is refused as far as
-    calling it again for the first record can tell.
+    calling it again for the first record can tell; what is made for whole batches and mixes their records, as far as two can.
     """
 
     path: str
@@ -47,7 +47,21 @@ class Own:
             rows = [self._one(one) for one in torch.split(x, 1)]
             if not torch.equal(self._one(x[:1]).nan_to_num(), rows[0].nan_to_num()):
                 raise BadValue(f"features {self.path}: called twice with one record, it gives two answers. Fix it.")
+            if self._mixes(x[:2], torch.cat(rows[:2])):
+                raise BadValue(
+                    f"features {self.path}: what a record becomes changes with the records beside it in a batch, and alone it "
+                    "means something else. Scale by constants that everybody knows, not by those of a batch."
+                )
         return torch.cat(rows)
+
+    def _mixes(self, both: Tensor, alone: Tensor) -> bool:
+        """Whether a map that takes batches gives a record something else when another stands beside it."""
+        try:
+            found = self.function(both.clone(memory_format=torch.contiguous_format))
+        except Exception:  # it takes one record only
+            return False
+        same = isinstance(found, Tensor) and found.shape == alone.shape
+        return same and not torch.allclose(found.float(), alone, rtol=1e-2, atol=1e-4, equal_nan=True)
 
     def _one(self, record: Tensor) -> Tensor:
         found = self.function(record.clone(memory_format=torch.contiguous_format))
