@@ -189,3 +189,19 @@ def test_plain_things_need_no_torch() -> None:
         "import sys; from sfumato.facts import digest; digest(1, 'a', [2.0], len); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+_HELPED = "import helper\n\n\ndef scaled(x):\n    return helper.inner.times(x)\n"
+_INNER = "import helper\n\nBY = {by}\n\n\ndef times(x):\n    return BY * x if helper else x\n"
+
+
+def test_what_a_function_reads_through_a_module_of_the_users_own_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "features.py").write_text(_HELPED)
+    (tmp_path / "helper.py").write_text("import inner\n")
+    code = "import features; from sfumato.facts import digest; print(digest(features.scaled))"
+    names = []
+    for by in ("1.0", "2.0", "1.0"):
+        (tmp_path / "inner.py").write_text(_INNER.format(by=by))
+        command = [sys.executable, "-B", "-c", code]
+        names.append(subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout)
+    assert names[0] == names[2] != names[1]

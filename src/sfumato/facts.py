@@ -2,8 +2,8 @@
 
 Two runs are one if their facts are the same, and then they draw the same noise. So whatever can change a result must be here:
 all fields of a piece, the values of a tensor, the whole tree of a module with its attributes, the code of a function with
-its defaults and what it closes over, and the code of classes that are not a library's own. What a function reads from its
-module's global names is not followed. What has no name but its address is refused.
+its defaults, what it closes over and what it reads from its module or from another of the user's own, and the code of classes that
+are not a library's own. What is installed stands for itself by its name. What has no name but its address is refused.
 """
 
 from __future__ import annotations
@@ -80,6 +80,14 @@ def _is_library(home: str) -> bool:
         return home in _LIBRARIES
     file = getattr(sys.modules.get(home), "__file__", None)
     return file is None or Path(file).is_relative_to(sysconfig.get_path("stdlib"))
+
+
+@functools.cache
+def _is_installed(name: str) -> bool:
+    """Whether a module is a library, or was installed beside them; what lies elsewhere is the user's own."""
+    file = getattr(sys.modules.get(name), "__file__", None)
+    places = (sysconfig.get_path(kind) for kind in ("purelib", "platlib"))
+    return _is_library(name.partition(".")[0]) or file is None or any(Path(file).is_relative_to(one) for one in places)
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
@@ -203,10 +211,17 @@ class _Walk:
 
     def read(self, thing: types.FunctionType) -> dict[str, Any]:
         """The global names that a function reads, and what they stand for; what has no name but its address is left out."""
+        return self.used(thing.__globals__, set(_names(thing.__code__)))
+
+    def used(self, there: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+        """What these names stand for; in a module that somebody may edit, what they stand for there."""
         found = {}
-        for name in sorted(set(_names(thing.__code__)) & thing.__globals__.keys()):
-            value = thing.__globals__[name]
-            if not isinstance(value, types.ModuleType):
+        for name in sorted(names & there.keys()):
+            value = there[name]
+            if isinstance(value, types.ModuleType):
+                if not _is_installed(value.__name__) and all(other is not value for other in self.above):
+                    found[name] = _Walk(f"{self.where}'s {name}", (*self.above, value)).used(vars(value), names)
+            else:
                 with suppress(BadValue):
                     found[name] = self.part(value, f"'s {name}")
         return found

@@ -13,7 +13,7 @@ from sfumato.account.event import Event, Relation, Unit, why_not_private
 from sfumato.account.selected import Selected
 from sfumato.errors import BadValue
 
-ONE_SHOWN = "of all the runs that were tried only the best is seen: not how many there were, nor how long they took"
+ONE_SHOWN = "nobody, clients that take part included, sees more of all the runs than the best: not how many, nor how long they took"
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ from sfumato.engine.checkpoint import Checkpoint
 from sfumato.engine.cohort import Cohort
 from sfumato.engine.simulate import simulate
 from sfumato.errors import BadValue, BudgetExceeded, DataError, LedgerError
+from sfumato.exact_round import secure
 from sfumato.local.batches import epoch_batches
 from sfumato.local.penalty import NormPenalty
 from sfumato.local.sharpness import SharpnessAware
@@ -236,6 +237,22 @@ def test_other_data_after_a_crash_draw_new_noise_and_both_count(tmp_path: Path) 
     assert len(again.ledger.entries()) == 3
     assert again.guarantee(1e-3).epsilon > first.guarantee(1e-3).epsilon * 0.99
     assert again.ledger.spent(first.derivation.primary.unit).world.times == 3
+
+
+def test_another_kind_of_processor_rounds_otherwise_so_it_draws_new_noise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = killed_in_its_second_round(ready(dp_round(), folder=tmp_path), tmp_path)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "another")
+    again = ready(dp_round(), folder=tmp_path, resume=True, plan=None)
+    assert not torch.equal(next(iter(again)).params, second)
+    assert len(again.ledger.entries()) == 3
+
+
+def test_with_exact_noise_no_round_is_shown_before_it_is_stored(tmp_path: Path) -> None:
+    rounded = ready(secure(dp_round()), folder=tmp_path / "exact", checkpoint_seconds=60.0)
+    assert rounded.checkpoint_seconds == 0.0
+    assert ready(dp_round(), folder=tmp_path / "float", checkpoint_seconds=60.0).checkpoint_seconds == 60.0
 
 
 def test_unknown_data_never_replay_the_same_noise(tmp_path: Path) -> None:

@@ -72,3 +72,13 @@ def test_declared_records_are_believed() -> None:
 def test_a_request_for_many_clients_is_refused() -> None:
     with pytest.raises(BadValue, match="clients=200: in dp-sgd one trusted holder"):
         prepare(Request(recipe="dp-sgd", epsilon=1.0))
+
+
+def test_one_record_fewer_is_declared_where_fixed_batches_are_drawn_without_any_one_of_them() -> None:
+    for options, records in (
+        ({"batch": "fixed:100"}, 1400),
+        ({"batch": "fixed:100", "relation": "add_remove"}, 1399),
+        ({"batch": "poisson:0.1", "relation": "add_remove"}, 1400),
+    ):
+        request = replace(Request.of_recipe("dp-sgd"), epsilon=2.0, delta=1e-4, options=options)
+        assert prepare(request).request.options["records"] == records

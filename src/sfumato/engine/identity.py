@@ -42,7 +42,8 @@ class Inputs:
     def of(root: Key, population: Population, plan: Plan, seeded: bool) -> Inputs:
         """Data without a fingerprint may have changed, so they get a name that no other process will give them."""
         data = population.fingerprint or os.urandom(32)
-        replay = _keyed(root, data, plan, torch.__version__, torch.get_num_threads())
+        kernels = torch.__version__, torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()
+        replay = _keyed(root, data, plan, *kernels)
         return Inputs(replay, _keyed(root, data) if seeded else replay)
 
 

@@ -94,7 +94,8 @@ def simulate(
     limits = (*(() if budget is None else (Budget(*budget, derivation.primary.unit),)), *own_budgets)
     spending = Spending(ledger, shared, derivation, name, inputs.replay, seed is not None, limits, bool(step))
     # Data that may have changed get new noise when rounds are computed again, which is paid for: so none ever are.
-    seconds = checkpoint_seconds if population.fingerprint is not None else 0.0
+    # Nor with exact noise, which promises something of the last bit: no check can tell that another machine gives the same.
+    seconds = 0.0 if population.fingerprint is None or job.slots.alone else checkpoint_seconds
     facts = (rounds, root, place, start, diagnostics, inputs.data, executor, seconds)
     return Simulation(job, derivation, population, spending, *facts)
 

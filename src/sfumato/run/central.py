@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sfumato import recipes
+from sfumato.account.event import Relation
 from sfumato.data.population import Population
 from sfumato.errors import BadValue
+from sfumato.pieces.sampler import parse_sampler
 from sfumato.run.request import Request
 
 
@@ -34,11 +36,17 @@ def check_central(request: Request, own_data: bool) -> None:
 def declared(request: Request, population: Population) -> Request:
     """The request with the number of records of a data set known by name, as anybody can count it: it is published.
 
-    Of a user's own data nothing is counted: their number is declared.
+    Of a user's own data nothing is counted: their number is declared. Batches of a fixed size are drawn from at least so many,
+    also without any one of them where records come and go: so one fewer is declared there.
     """
     if "records" in request.options:
         return request
-    return replace(request, options={**request.options, "records": population.client(0).train.count})
+    batch, relation = (str(request.options.get(name, "")) for name in ("batch", "relation"))
+    may_go = (
+        batch.startswith("fixed") and parse_sampler(batch, relation, option="batch").relation is Relation.ADD_REMOVE
+    )
+    records = population.client(0).train.count - may_go
+    return replace(request, options={**request.options, "records": records})
 
 
 def held_together(population: Population) -> Population:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sfumato.update import Layout
 
 _AT_ONCE = 1024  # records in work at once
+_MOST = 10**6  # records of one sum
 
 
 def right(outputs: Tensor, y: Tensor) -> Tensor:
@@ -60,6 +61,8 @@ class Score(LocalPiece):
     keeps_distances: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        if self.records > _MOST:
+            raise BadValue(f"{self}: in a sum over more than {_MOST:,} records one is below what float32 tells apart.")
         if self.records < 0 or (not self.records and self.relation is not Relation.REPLACE):
             raise BadValue(f"{self}: records are swapped in a mean; for add_remove, declare how many there are.")
 

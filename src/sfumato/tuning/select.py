@@ -28,6 +28,7 @@ from sfumato.engine.simulate import simulate
 from sfumato.engine.simulation import Simulation
 from sfumato.errors import BadValue, NotFinite
 from sfumato.exact_draws import below
+from sfumato.facts import digest
 from sfumato.key import Key
 from sfumato.ledger.ledger import Ledger
 from sfumato.ledger.spending import open_shared
@@ -41,6 +42,7 @@ from sfumato.tuning.candidates import Settings, with_settings
 from sfumato.tuning.score import scoring_round
 from sfumato.update import Layout
 
+_NOISE = ("noise_multiplier", "stddev", "options.noise_multiplier", "options.stddev")
 _SCORE = 3.0  # the score gets a third of what the whole budget could tell, so that training gets nearly all
 
 
@@ -74,6 +76,10 @@ class Selection:
                 "tune --pay: with --budgets, private-pca, --secure or --diagnostics nothing is built for it. Leave these out, or "
                 "use --proxy."
             )
+        if any(key in _NOISE for settings in tried for key in settings):
+            raise BadValue(
+                "tune --pay finds the noise that the whole selection needs. Leave --noise-multiplier, or what varies it, out."
+            )
         plain = with_settings(prepared, tried[0]).round
         records = int(request.options.get("records", 0)) if plain.unit is Unit.RECORD else 0
         mu = 1.0 / calibrate_noise(GaussianEvent, request.epsilon, request.chosen_delta)
@@ -105,7 +111,8 @@ class Selection:
         The whole price is in the ledger before anything is computed. A process that is killed has paid it and shown nothing; there
         is nothing to go on with, since going on would tell of runs that nobody may see.
         """
-        root = Key.from_secret(os.urandom(32)) if seed is None else Key.from_seed(seed).child("selection")
+        seeded = None if seed is None else Key.from_seed(seed).child("selection", of=self._name())
+        root = Key.from_secret(os.urandom(32)) if seeded is None else seeded
         lock = locked_folder(folder, resume=False)
         try:
             try:
@@ -124,6 +131,13 @@ class Selection:
         finally:
             lock.release()
         return simulation
+
+    def _name(self) -> str:
+        """Names whatever decides what comes out: with other settings or data a seed gives another selection, which is paid for."""
+        one = self.candidates[0]
+        data = one.population.fingerprint or os.urandom(32)
+        rounds = [candidate.round for candidate in self.candidates]
+        return digest(rounds, one.request.rounds, self.scoring, self.law, data, one.module, one.objective.loss)
 
     def _told(self) -> dict[str, Any]:
         """What is public of it beforehand."""
