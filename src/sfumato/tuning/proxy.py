@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from sfumato.calibration import with_noise
-from sfumato.data.load import NAMES
+from sfumato.data.load import NAMES, share_records
 from sfumato.data.load import load as load_data
 from sfumato.engine.simulate import simulate
 from sfumato.errors import BadValue, nearest
@@ -66,7 +66,7 @@ def _request(target: Prepared, proxy: str) -> Request:
     request, data = target.request, target.request.data
     if proxy not in NAMES:
         raise BadValue(f"--proxy {proxy}: there is no such data set. {nearest(proxy, NAMES)}")
-    if proxy == data.name:
+    if share_records(proxy, data.name):
         raise BadValue(
             f"--proxy {proxy}: these are the clients' own records, so choosing on them is not free. Use --pay."
         )
@@ -76,8 +76,9 @@ def _request(target: Prepared, proxy: str) -> Request:
             f"--proxy {proxy} has {stand_in.classes} classes for {stand_in.task}; the clients' records have {target.outputs} for "
             f"{data.task}. Give a proxy of the same task with no more classes."
         )
-    share = data.records_per_client or _records(target) // data.clients
-    clients = 1 if request.central else min(data.clients, stand_in.pool.count // max(share, 1))
+    public = target.counts.get("train", stand_in.pool.count)  # of a user's own data nothing is counted
+    share = data.records_per_client or max(1, public // data.clients)
+    clients = 1 if request.central else min(data.clients, stand_in.pool.count // share)
     if clients < min(2, data.clients):
         raise BadValue(
             f"--proxy {proxy} has {stand_in.pool.count} records, too few for clients of {share}. Give a larger one."
@@ -95,7 +96,3 @@ def _request(target: Prepared, proxy: str) -> Request:
         ledger="",
         unproven=False,
     )
-
-
-def _records(target: Prepared) -> int:
-    return target.counts.get("train", 0) or target.population.size * target.population.client(0).train.count
