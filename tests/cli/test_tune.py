@@ -181,6 +181,7 @@ def test_targets_that_are_no_classes(hers: Command) -> None:
         ("--epsilon 4 --pay --secure", "with --budgets, --secure or --diagnostics nothing is built for it"),
         ("--epsilon 4 --pay --diagnostics", "with --budgets, --secure or --diagnostics nothing is built for it"),
         ("dp-fedavg-shares --epsilon 4 --pay", "whoever adds up the rows sees every run, so it must be trusted"),
+        ("dp-fedsgd --epsilon 4 --pay --vary options.lr=1,2", "whoever adds up the rows sees every run, so it must be"),
         ("fedavg --pay --vary options.lr=1,2", "Give --epsilon, and no --noise-multiplier"),
         ("--noise-multiplier 1 --pay --vary options.lr=1,2", "Give --epsilon"),
         ("--epsilon 4 --pay --seed 1 --ledger all.sqlite", "its noise comes from a seed"),

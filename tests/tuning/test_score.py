@@ -92,6 +92,12 @@ def test_one_record_moves_a_declared_sum_by_no_more_than_its_share(data: st.Data
     assert max(abs(whole - less), abs(whole - swapped), abs(less - swapped)) <= 1 / declared + 1e-7
 
 
+def test_a_target_that_is_no_class_is_never_right() -> None:
+    """Cross-entropy passes over -100, so a client may have trained with it: it must not tell that by an error."""
+    found = right(torch.tensor([[9.0, 0.0]] * 4), torch.tensor([-100, -1, 2, 0]))
+    assert found.tolist() == [0.0, 0.0, 0.0, 1.0]
+
+
 def test_the_bound_of_a_record_is_attained() -> None:
     worlds = [records([(9.0, 0.0)] * 2, [0, 0]), records([(9.0, 0.0)], [0]), records([(9.0, 0.0)] * 2, [0, 1])]
     whole, less, swapped = rows_of(Score(5), same(), worlds).flatten().tolist()

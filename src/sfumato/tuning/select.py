@@ -74,7 +74,7 @@ class Selection:
                 "tune --pay: with --budgets, --secure or --diagnostics nothing is built for it. Leave these out, or use --proxy."
             )
         plain = with_settings(prepared, tried[0]).round
-        records = int(request.options.get("records", 0)) if plain.unit is Unit.RECORD else 0
+        records = request.units // request.data.clients if plain.unit is Unit.RECORD else 0
         mu = 1.0 / calibrate_noise(GaussianEvent, request.epsilon, request.chosen_delta)
         scoring = scoring_round(plain, _SCORE / mu / (records or 1), records)
 
