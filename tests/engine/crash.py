@@ -51,14 +51,14 @@ def _arm(kill: Kill) -> None:
     setattr(owner, name, armed)
 
 
-def _train(words: list[str], place: Path, kill: Kill | None, threads: int) -> None:
+def _train(words: list[str], place: Path, kill: Kill | None, threads: int, command: str = "train") -> None:
     from sfumato.cli import run
 
     os.chdir(place)
     torch.set_num_threads(threads)
     if kill is not None:
         _arm(kill)
-    sys.exit(run(["train", *words]))
+    sys.exit(run([command, *words]))
 
 
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -77,9 +77,9 @@ _CONTEXT.set_forkserver_preload(
 )
 
 
-def train(words: list[str], place: Path, kill: Kill | None = None, threads: int = 1) -> int:
-    """The exit status of `sfumato train` in a process of its own; -9 if it was killed."""
-    child = _CONTEXT.Process(target=_train, args=(words, place, kill, threads))
+def train(words: list[str], place: Path, kill: Kill | None = None, threads: int = 1, command: str = "train") -> int:
+    """The exit status of `sfumato train`, or of another command, in a process of its own; -9 if it was killed."""
+    child = _CONTEXT.Process(target=_train, args=(words, place, kill, threads, command))
     child.start()
     child.join(120)
     assert child.exitcode is not None, "the child hangs"

@@ -40,11 +40,13 @@ def _tune(recipe: str | None, **given: Any) -> None:
     request, keys = request_from(recipe, None, chosen, settings)
     folder = new_folder(out, request)
 
+    from sfumato.planning.auto import TASKS
     from sfumato.run.auto import Auto, is_known
     from sfumato.run.prepare import prepare
     from sfumato.tuning.candidates import candidates
 
-    prepared = prepare(request, auto=Auto(keys, seconds) if is_known(request) else None)
+    known = is_known(request) and request.data.task in TASKS  # else all that is not given has its default
+    prepared = prepare(request, auto=Auto(keys, seconds) if known else None)
     if prepared.basis is not None:
         raise BadValue(
             "tune: private-pca is paid for once, in a run that trains once. Use pca with --public, or train."

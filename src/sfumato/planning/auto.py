@@ -16,6 +16,7 @@ from sfumato.account.calibrate import calibrate_noise
 from sfumato.account.event import Event, GaussianEvent, PoissonSampled, Repeated
 from sfumato.errors import BadValue
 
+TASKS = ("classification", "next-character")  # whose settings are known
 _NOISE = 2.7  # what all noise together may move an output by
 _NORM = 3.0  # of the features of a record, beside which the bias counts for a ninth
 _MOMENTUM = 0.9
@@ -88,7 +89,7 @@ def choose(known: Known) -> tuple[Choice, ...]:
         raise BadValue(f"clip norm={known.clip}: it must be positive and finite, e.g. 1.0.")
     if not 0 <= known.momentum < 1:
         raise BadValue(f"momentum={known.momentum}: at least 0 and below 1, e.g. 0.9.")
-    if known.task not in ("classification", "next-character"):
+    if known.task not in TASKS:
         raise BadValue(
             f"--auto: it knows good settings for classes and for text, not for {known.task}. Choose settings yourself, or use tune."
         )

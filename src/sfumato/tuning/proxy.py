@@ -76,9 +76,9 @@ def _request(target: Prepared, proxy: str) -> Request:
             f"--proxy {proxy} has {stand_in.classes} classes for {stand_in.task}; the clients' records have {target.outputs} for "
             f"{data.task}. Give a proxy of the same task with no more classes."
         )
-    # Of a user's own data nothing is counted, so all of the proxy is shared out.
-    share = data.records_per_client or target.counts.get("train", stand_in.pool.count) // data.clients
-    clients = 1 if request.central else min(data.clients, stand_in.pool.count // max(share, 1))
+    public = target.counts.get("train", stand_in.pool.count)  # of a user's own data nothing is counted
+    share = data.records_per_client or max(1, public // data.clients)
+    clients = 1 if request.central else min(data.clients, stand_in.pool.count // share)
     if clients < min(2, data.clients):
         raise BadValue(
             f"--proxy {proxy} has {stand_in.pool.count} records, too few for clients of {share}. Give a larger one."

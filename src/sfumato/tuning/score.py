@@ -34,14 +34,16 @@ def right(outputs: Tensor, y: Tensor) -> Tensor:
     """How right each record's prediction is, from 0 to 1: 1/2 plus half the margin of the right class, cut off at both ends.
 
     It counts records that are clearly right, and it is continuous: a rounding of the outputs moves it by as little, where a
-    plain count would turn over every tie.
+    plain count would turn over every tie. A target that is no class, which a loss may pass over, is never right.
 
     >>> right(torch.tensor([[3.0, 0.0], [0.5, 0.0], [0.0, 2.0]]), torch.tensor([0, 0, 0]))
     tensor([1.0000, 0.7500, 0.0000])
     """
-    own = outputs.gather(-1, y.unsqueeze(-1)).squeeze(-1)
-    others = outputs.scatter(-1, y.unsqueeze(-1), float("-inf")).amax(-1)
-    found = (0.5 + (own - others) / 2).clamp(0.0, 1.0).nan_to_num(0.0)
+    known = (y >= 0) & (y < outputs.shape[-1])
+    place = torch.where(known, y, 0).unsqueeze(-1)
+    own = outputs.gather(-1, place).squeeze(-1)
+    others = outputs.scatter(-1, place, float("-inf")).amax(-1)
+    found = (0.5 + (own - others) / 2).clamp(0.0, 1.0).nan_to_num(0.0) * known
     return found.flatten(1).mean(1) if found.ndim > 1 else found
 
 

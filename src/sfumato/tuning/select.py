@@ -81,7 +81,7 @@ class Selection:
                 "tune --pay finds the noise that the whole selection needs. Leave --noise-multiplier, or what varies it, out."
             )
         plain = with_settings(prepared, tried[0]).round
-        records = int(request.options.get("records", 0)) if plain.unit is Unit.RECORD else 0
+        records = request.units // request.data.clients if plain.unit is Unit.RECORD else 0
         mu = 1.0 / calibrate_noise(GaussianEvent, request.epsilon, request.chosen_delta)
         scoring = scoring_round(plain, _SCORE / mu / (records or 1), records)
 
@@ -95,15 +95,13 @@ class Selection:
 
         noise = calibrate_noise(event, request.epsilon, request.chosen_delta)
         candidates = tuple(with_settings(prepared, settings, noise=noise) for settings in tried)
-        found = [priced(candidate.round) for candidate in candidates]  # as each will run
-        if any(candidate.request.rounds != request.rounds for candidate in candidates) or any(
-            cost != found[0] for cost in found
-        ):
+        planned = priced(with_noise(plain, noise))
+        if any(one.request.rounds != request.rounds or not _alike(priced(one.round), planned) for one in candidates):
             raise BadValue(
                 "tune --pay: the settings that are tried must all cost the same, and these do not. Vary learning rates, clip or "
                 "momentum, and no rounds, sampling or noise."
             )
-        return Selection(candidates, tuple(tried), scoring, law, found[0], _plan(candidates, scoring))
+        return Selection(candidates, tuple(tried), scoring, law, planned, _plan(candidates, scoring))
 
     def run(self, folder: Path, seed: int | None = None) -> Simulation:
         """Pay, run, and leave the best in the folder as a run; what it gives back has the guarantee.
@@ -231,6 +229,16 @@ def _cost(trained: UnitDerivation, scored: UnitDerivation, rounds: int, law: Law
     if trained.relation is not scored.relation or trained.relation is Relation.REPLACE:
         return swapped
     return Cost(trained.relation, event(trained, scored), None, swapped)
+
+
+def _alike(one: Mapping[Unit, Cost], other: Mapping[Unit, Cost]) -> bool:
+    """Whether they are the same but for rounding: noise is a multiple of the clip norm, and is divided by it again."""
+
+    def written(costs: Mapping[Unit, Cost]) -> Any:
+        text = json.dumps({unit: cost.to_json() for unit, cost in costs.items()})
+        return json.loads(text, parse_float=lambda number: f"{float(number):.12g}")
+
+    return bool(written(one) == written(other))
 
 
 def _dimension(prepared: Prepared, round: Round) -> int:
