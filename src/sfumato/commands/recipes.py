@@ -36,8 +36,10 @@ def explain(
     secure: Annotated[bool, typer.Option("--secure", help="With exact noise, as train --secure has it.")] = False,
     budgets: Annotated[str, typer.Option(help="A file with each client's own budget.", metavar="FILE")] = "",
     auto: Annotated[bool, typer.Option("--auto", help="What train --auto would choose for --data, and why.")] = False,
-    epsilon: Annotated[float, typer.Option(help="With --auto: the budget.")] = 2.0,
-    data: Annotated[str, typer.Option(help="With --auto: the data, as train names them.", metavar="NAME")] = "digits",
+    epsilon: Annotated[float | None, typer.Option(help="With --auto: the budget; else 2.")] = None,
+    data: Annotated[
+        str, typer.Option(help="With --auto: the data, as train names them; else digits.", metavar="NAME")
+    ] = "",
     data_dir: Annotated[str, typer.Option(help="With --auto: where data lie.", metavar="FOLDER")] = "",
     records_per_client: Annotated[int | None, typer.Option(help="With --auto: as train has it.")] = None,
     records: Annotated[
@@ -45,7 +47,7 @@ def explain(
     ] = None,
     outputs: Annotated[int | None, typer.Option(help="With --auto and your own data: the classes.")] = None,
     public: Annotated[str, typer.Option(help="With --auto: a data set to learn a basis from.", metavar="NAME")] = "",
-    seconds: Annotated[float, typer.Option(help="With --auto: about how long to train.")] = 10.0,
+    seconds: Annotated[float | None, typer.Option(help="With --auto: about how long to train; else 10.")] = None,
 ) -> None:
     """Show a recipe: its pieces in order, what is provable after each, what it costs, and its options."""
     from sfumato.claim import table
@@ -54,13 +56,15 @@ def explain(
     found = find(recipe)
     given: dict[str, Any] = {"clients": clients, "rounds": rounds, "delta": delta}
     of_data: dict[str, Any] = {"records_per_client": records_per_client, "records": records, "outputs": outputs}
-    of_data |= {"data_dir": data_dir or None, "public": public or None}
+    of_data |= {"data_dir": data_dir or None, "public": public or None, "epsilon": epsilon, "data": data or None}
     clients = clients if clients is not None else 1 if found.central else 1000
     round, rounds = build(recipe, clients, {}), rounds if rounds is not None else found.rounds or 100
     if auto:
-        round, clients, rounds, delta = _chosen(recipe, {**given, **of_data, "epsilon": epsilon, "data": data}, seconds)
-    elif any(value is not None for value in of_data.values()):
-        raise BadValue("explain: options of data are for --auto. Give --auto too, or leave them out.")
+        round, clients, rounds, delta = _chosen(recipe, {**given, **of_data}, 10.0 if seconds is None else seconds)
+    elif unused := [name for name, value in {**of_data, "seconds": seconds}.items() if value is not None]:
+        raise BadValue(
+            f"explain --{unused[0].replace('_', '-')}: that is for --auto. Give --auto too, or leave it out."
+        )
     delta = 1e-5 if delta is None else delta
     each = _Each(budgets, clients, rounds) if budgets else None
     round = round if each is None else each.plan(round)
@@ -108,10 +112,10 @@ def _chosen(recipe: str, given: dict[str, Any], seconds: float) -> tuple[Round, 
     from sfumato.run.auto import Auto
     from sfumato.run.prepare import settled
 
-    asked = {name: value for name, value in given.items() if value is not None}
+    asked = {"epsilon": 2.0, "data": "digits", **{name: value for name, value in given.items() if value is not None}}
     request, keys = request_from(recipe, None, asked, [])
     request, source, choices = settled(request, Auto(keys, seconds))
-    clients, delta, epsilon = request.data.clients, request.chosen_delta, given["epsilon"]
+    clients, delta, epsilon = request.data.clients, request.chosen_delta, asked["epsilon"]
     holders = "one holder" if request.central else f"{clients} clients"
     typer.echo(
         f"auto: {request.data.name}, {holders}, records of shape {source.shape}, {source.outputs} classes, epsilon {epsilon:g}, "

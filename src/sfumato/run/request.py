@@ -61,7 +61,7 @@ class DataRequest:
         None,
         "Maps of single records, fixed before training, divided by commas: scattering, group-norm, pca:DIMENSION (of --public), "
         "private-pca:DIMENSION (of clients' own records, paid for within the budget), unit-norm, pixels, hog:CELL, "
-        "random-conv:WIDTH, resize:SIDE, box:MARGIN, grey or module:attribute.",
+        "random-conv:WIDTH, resize:SIDE, box:MARGIN, grey, last-characters:N or module:attribute.",
     )
     test_fraction: float = _asked(0.0, "Part of each client's records kept to test its own model.", shares_out=True)
     task: str = _asked("classification", "classification, multi-label, next-character or regression.")
