@@ -191,7 +191,7 @@ def test_targets_that_are_no_classes(hers: Command) -> None:
     ],
 )
 def test_refusals_are_sentences_and_leave_nothing(words: str, said: str, sfumato: Command) -> None:
-    common = ["--clients", "30", "--rounds", "2"]
+    common = ["--clients", "30", "--rounds", "2", "--features", "pixels,unit-norm:3"]
     answer = sfumato("tune", *words.split(), *common, "--out", "run")
     assert answer.status == 2 and said in answer.err and answer.out == "", answer.err
     assert not Path("run").exists()

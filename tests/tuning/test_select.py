@@ -280,7 +280,7 @@ def test_the_test_split_does_not_choose(ready: Selection, tmp_path: Path) -> Non
 def test_a_candidate_that_diverges_is_not_told_of(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     tried = ({"options.server_lr": 1.0}, {"options.server_lr": 3e38, "options.clip": 1e4})
     selection, diverged = Selection.of(prepared(seed=0), tried, LAW), []
-    for seed in range(12):
+    for seed in range(8):
         folder = tmp_path / str(seed)
         try:
             finished(selection, folder, seed)
@@ -290,7 +290,7 @@ def test_a_candidate_that_diverges_is_not_told_of(tmp_path: Path, capfd: pytest.
             assert settled(folder / "ledger.sqlite") == [False], "paid, whatever comes of it"
         else:
             assert json.loads((folder / "tune.json").read_text())["settings"] == tried[0]
-    assert 0 < len(diverged) < 12 and capfd.readouterr() == ("", "")
+    assert 0 < len(diverged) < 8 and capfd.readouterr() == ("", "")
     (said,) = set(diverged)
     assert said == "tune --pay: no run came to an end with finite parameters. Try smaller learning rates."
 
