@@ -26,6 +26,7 @@ _SIGNAL = 4.0  # how many times its noise the sum of all rounds should be
 _DIMENSIONS = (25, 50, 100, 200, 400)
 _EVERYONE = 1000  # clients that are asked in every round; of more, as many are drawn
 _ROUNDS = (20, 100)
+_STEPS, _EACH = 600, 0.008  # most steps of one holder, and the seconds that each takes besides its records
 _LOCAL_STEPS, _BATCH = 4, (30, 150)
 _CHARACTERS = 3
 _TEXT = (
@@ -170,15 +171,16 @@ def _rounds(known: Known, width: int) -> tuple[Choice, ...]:
 def _steps(known: Known, width: int) -> tuple[Choice, ...]:
     """One holder steps along the mean of clipped gradients of single records."""
     work = 4.0 * known.records * (width + 1) * known.classes
-    rate = known.rate or min(1.0, known.seconds * _SPEED / (work * (known.rounds or _ROUNDS[1])))
-    rounds = _affordable(known, rate * work)
+    rounds = known.rounds or max(_ROUNDS[1], min(_STEPS, round(30 * known.seconds)))
+    left = max(known.seconds / 2, known.seconds - _EACH * rounds)
+    rate = known.rate or min(1.0, left * _SPEED / (work * rounds))
     noise, clip = _noise(known, rate, rounds), known.clip or _rounded(known.norm / 10.0)
     lr = _learning_rate(known, rate * known.records, rounds, noise, clip)
     batch = "everyone" if rate == 1.0 else f"poisson:{_rounded(rate)}"
     return (
-        Choice("options.batch", batch, "the larger the batch, the smaller the noise beside it"),
+        Choice("rounds", rounds, f"many small steps rather than few: about what {known.seconds:g} s are enough for"),
         Choice(
-            "rounds", rounds, f"as many as {known.seconds:g} s are about enough for: they cost time, and no accuracy"
+            "options.batch", batch, "as many records as there is time for: the more, the smaller the noise beside them"
         ),
         Choice(
             "options.clip",
