@@ -54,9 +54,7 @@ def test_the_best_of_a_secret_number_of_runs(sfumato: Command) -> None:
     assert f"accuracy {summary['accuracy']:.4f} on public test data after 2 rounds" in answer.out
     assert "(4, 0.0238)-differential privacy for each client" in answer.out
     assert "the best of a random number of runs (3 on average), each: Gaussian noise" in answer.out
-    assert (
-        "not how many there were, nor how long they took" in answer.out and "No proven guarantee against" in answer.out
-    )
+    assert "not how many, nor how long they took" in answer.out and "No proven guarantee against" in answer.out
     assert 3.996 <= summary["epsilon"] <= 4.0 and summary["epsilon_server"] is None
     asked = read("run", "run.toml")
     assert asked["options"]["server_lr"] == told["settings"]["options.server_lr"]
@@ -172,14 +170,20 @@ def test_targets_that_are_no_classes(hers: Command) -> None:
         ("--epsilon 4 --proxy usps --pay", "one of them, not both"),
         ("--epsilon 4 --proxy usps --runs 3", "--runs 3: with --proxy every setting is tried once"),
         ("--epsilon 4 --pay --runs 1", "1 runs on average: more than 1 is needed"),
-        ("--epsilon 4 --proxy digits", "--proxy digits: these are the clients' own records"),
+        ("--epsilon 4 --proxy digits", "--proxy digits: clients of digits hold the same records"),
         ("--epsilon 4 --proxy digitz", "--proxy digitz: there is no such data set. Did you mean 'digits'?"),
         ("--epsilon 4 --pay --vary data.name=mnist", "--vary data.name=mnist: write rounds=30,60 or an option"),
         ("--epsilon 4 --pay --vary rounds=2,3", "must all cost the same"),
-        ("--epsilon 4 --pay --vary options.noise_multiplier=1", "must all cost the same"),
+        ("--epsilon 4 --pay --vary options.noise_multiplier=1", "finds the noise that the whole selection needs"),
         ("--epsilon 4 --pay --noise-multiplier 1", "Give --epsilon, and no --noise-multiplier"),
-        ("--epsilon 4 --pay --secure", "with --budgets, --secure or --diagnostics nothing is built for it"),
-        ("--epsilon 4 --pay --diagnostics", "with --budgets, --secure or --diagnostics nothing is built for it"),
+        (
+            "--epsilon 4 --pay --secure",
+            "with --budgets, private-pca, --secure or --diagnostics nothing is built for it",
+        ),
+        (
+            "--epsilon 4 --pay --diagnostics",
+            "with --budgets, private-pca, --secure or --diagnostics nothing is built for it",
+        ),
         ("dp-fedavg-shares --epsilon 4 --pay", "whoever adds up the rows sees every run, so it must be trusted"),
         ("dp-fedsgd --epsilon 4 --pay --vary options.lr=1,2", "whoever adds up the rows sees every run, so it must be"),
         ("fedavg --pay --vary options.lr=1,2", "Give --epsilon, and no --noise-multiplier"),

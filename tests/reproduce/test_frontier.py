@@ -17,17 +17,13 @@ from sfumato.account import calibrate_noise
 from sfumato.account.convert import classic_epsilon_from_rdp
 from sfumato.account.event import GaussianEvent, PoissonSampled, Relation
 from sfumato.account.rdp import rdp_of
-from sfumato.data.population import PublicData
 from sfumato.errors import BadValue
 from sfumato.reproduce import make
-from sfumato.reproduce.frontier import ours as module
 from sfumato.reproduce.frontier.costs import COST, cost, poisson, shuffled
 from sfumato.reproduce.frontier.ours import TASKS, ours, request
 from sfumato.reproduce.frontier.published import PUBLISHED, Published
 from sfumato.reproduce.run import as_markdown
 from sfumato.reproduce.table import SCALES, Done, Table
-from sfumato.run.prepare import Prepared, prepare
-from sfumato.run.request import Request
 
 ADD = NeighboringRelation.ADD_OR_REMOVE_ONE
 SHUFFLED = [one for one in PUBLISHED if one.settings.get("sampling") == "shuffled"]
@@ -190,23 +186,10 @@ def test_every_cell_has_a_file_of_its_own(scale: str) -> None:
     json.dumps([[dict(cell.settings), dict(cell.paper)] for cell in table.cells])
 
 
-@pytest.fixture
-def as_asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
-    """What is set in a request beyond its fields; a few rounds of a shipped recipe stand for it."""
-    found: list[tuple[str, Any]] = []
-
-    def few_rounds(self: Request, key: str, value: Any) -> Request:
-        found.append((key, value))
-        return replace(self, rounds=3)
-
-    monkeypatch.setattr(Request, "with_value", few_rounds)
-    return found
-
-
-def test_a_request_asks_for_nothing_but_the_task(as_asked: list[tuple[str, Any]]) -> None:
+def test_a_request_asks_for_nothing_but_the_task() -> None:
     cells = [cell for task in TASKS.values() for cell in task.cells(1)]
+    assert all("seconds" in cell.settings for cell in cells), "so that --auto chooses"
     found = [request(cell.settings, 7) for cell in cells]
-    assert as_asked == [("auto", True)] * len(cells)
     letters = found[-1]
     assert (letters.recipe, letters.epsilon, letters.delta, letters.seed) == ("dp-fedavg", 8.0, 1 / 500, 7)
     data = letters.data
@@ -220,28 +203,23 @@ def test_a_request_asks_for_nothing_but_the_task(as_asked: list[tuple[str, Any]]
     assert {one.data.public for one in found if one.recipe == "dp-sgd"} == {"emnist-letters", None}
 
 
-DIGITS = {"recipe": "dp-fedavg", "epsilon": 3.0, "delta": 1e-3, "name": "digits", "clients": 40, "threads": 1}
+DIGITS = {
+    "recipe": "dp-fedavg",
+    "epsilon": 3.0,
+    "delta": 1e-3,
+    "name": "digits",
+    "clients": 40,
+    "threads": 1,
+    "seconds": 0.1,
+}
 
 
-@pytest.mark.usefixtures("as_asked")
 def test_a_cell_of_ours_trains_and_is_proven() -> None:
     first, again = (ours(DIGITS, 1) for _ in range(2))
     assert (first["accuracy"], first["epsilon"]) == (again["accuracy"], again["epsilon"])
     assert 2.99 < first["epsilon"] <= 3.0 and 0 <= first["accuracy"] <= 1
     assert first["seconds"] > 0 and first["preparing"] > 0
     assert ours(DIGITS, 2)["accuracy"] != first["accuracy"]
-
-
-@pytest.mark.usefixtures("as_asked")
-def test_another_test_split_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def elsewhere(asked: Request) -> Prepared:
-        found = prepare(asked)
-        assert found.test is not None
-        return replace(found, test=PublicData("usps/test", found.test.records))
-
-    monkeypatch.setattr(module, "prepare", elsewhere)
-    with pytest.raises(BadValue, match="tested on usps/test, not on the test split of digits"):
-        ours(DIGITS, 1)
 
 
 def test_no_relation_but_the_two_is_priced_for_shuffled_passes() -> None:

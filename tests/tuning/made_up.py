@@ -7,7 +7,7 @@ from typing import Any
 from sfumato import PublicData
 from sfumato.data.population import Population
 from sfumato.objective import Objective, classification
-from sfumato.run.prepare import Prepared, round_of
+from sfumato.run.prepare import Prepared, built, round_of
 from sfumato.run.request import DataRequest, Request
 from sfumato.update import Layout
 from tests.helpers import linear, made_up_population
@@ -31,6 +31,6 @@ def prepared(
     chosen = {**(OPTIONS if options is None else options)}
     request = Request(recipe=recipe, epsilon=epsilon, delta=1e-3, rounds=rounds, data=data, options=chosen, **asked)
     module = linear()
-    round = round_of(request, {}, None, None, Layout.of(module), 3)
+    round = round_of(request, {}, built(request, None, 3), None, None, Layout.of(module))
     test = PublicData("made-up/test", made_up_population([10], seed=9).client(0).train)
     return Prepared(request, population, test, module, objective or classification(3), round, (6,), 3, {})

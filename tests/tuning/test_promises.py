@@ -30,7 +30,7 @@ def test_noise_that_the_user_gives_is_not_priced_as_other_noise(key: str) -> Non
         Selection.of(prepared(), [{f"options.{key}": 0.001}], Law(0.2))
     given = prepared()
     request = replace(given.request, options={**given.request.options, key: 0.001})
-    with pytest.raises(BadValue, match="finds the noise"):
+    with pytest.raises(BadValue, match="no --noise-multiplier"):
         Selection.of(replace(given, request=request), RATES, Law(0.2))
 
 

@@ -115,7 +115,7 @@ def test_another_set_by_name(tmp_path: Path) -> None:
     ("proxy", "changed", "said"),
     [
         ("ups", {}, "there is no such data set. Did you mean 'usps'?"),
-        ("digits", {}, "these are the clients' own records, so choosing on them is not free. Use --pay"),
+        ("digits", {}, "clients of digits hold the same records"),
         ("usps", {"features": None}, r"its records have the shape \(1, 16, 16\), the clients' \(1, 8, 8\)"),
         ("usps", {"clients": 5, "records_per_client": 200}, "too few for clients of 200. Give a larger one"),
     ],
@@ -138,7 +138,7 @@ def test_other_classes_or_another_task_are_refused(tmp_path: Path) -> None:
 def test_sets_that_hold_the_same_records_are_no_proxies() -> None:
     data = DataRequest(name="mnist", clients=50, records_per_client=2)
     target = prepare(Request(epsilon=8.0, delta=1e-3, rounds=1, data=data, options=OPTIONS))
-    with pytest.raises(BadValue, match="--proxy emnist-digits: these are the clients' own records"):
+    with pytest.raises(BadValue, match="--proxy emnist-digits: clients of mnist hold the same records"):
         choose_on_proxy(target, "emnist-digits", RATES)
     with pytest.raises(BadValue, match="--proxy emnist-letters has 26 classes"):
         choose_on_proxy(target, "emnist-letters", RATES)
