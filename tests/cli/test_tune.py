@@ -49,7 +49,8 @@ def test_the_best_of_a_secret_number_of_runs(sfumato: Command) -> None:
     assert answer.status == 0, answer.err
     assert answer.err == "a secret number of runs, 3 on average; nothing is shown before the end\n"
     told, summary = read("run", "tune.json"), read("run", "run.json")
-    assert answer.out.startswith(f"best of 2 settings, by a noisy score of {told['score']:.4f}: server_lr ")
+    assert answer.out.startswith("auto: ")
+    assert f"\nbest of 2 settings, by a noisy score of {told['score']:.4f}: server_lr " in answer.out
     assert told["runs_on_average"] == pytest.approx(3.0) and told["settings"] in told["candidates"]
     assert f"accuracy {summary['accuracy']:.4f} on public test data after 2 rounds" in answer.out
     assert "(4, 0.0238)-differential privacy for each client" in answer.out

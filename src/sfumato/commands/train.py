@@ -57,7 +57,7 @@ def train_as_prepared(prepared: Prepared, folder: Path, *, resume: bool = False,
 
     stopped = None
     if not (quiet or as_json):
-        _chosen(prepared)
+        tell_choices(prepared)
         _caution(prepared, err=True)
     try:
         with closing(Run(prepared, folder, resume=resume, page=write_page)) as run:
@@ -77,7 +77,7 @@ def train_as_prepared(prepared: Prepared, folder: Path, *, resume: bool = False,
         raise typer.Exit(3)
 
 
-def _chosen(prepared: Prepared) -> None:
+def tell_choices(prepared: Prepared) -> None:
     """What --auto chose, in one line, as options that could be given; explain --auto has the reasons."""
     if prepared.choices:
         names = {key.path: name for name, key in KEYS.items()}

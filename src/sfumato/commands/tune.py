@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import typer
 from sfumato.commands.answers import refusing
 from sfumato.commands.asked import request_from, seconds_from
 from sfumato.commands.options import option, signature
-from sfumato.commands.train import new_folder, tell, train_as_prepared
+from sfumato.commands.train import new_folder, tell, tell_choices, train_as_prepared
 from sfumato.errors import BadValue
 
 if TYPE_CHECKING:
@@ -69,8 +70,11 @@ def _on_proxy(prepared: Prepared, proxy: str, tried: Sequence[Settings], say: bo
 
     found = choose_on_proxy(prepared, proxy, tried, tell_of)
     if say:
+        tell_choices(prepared)
         typer.echo(f"best on {proxy}, which cost nothing: {in_words(found[0].settings)}")
-    return with_settings(prepared, found[0].settings)
+    return with_settings(
+        replace(prepared, choices=()), found[0].settings
+    )  # what was varied may have come out otherwise
 
 
 def _pay(
@@ -89,6 +93,7 @@ def _pay(
     if as_json:
         typer.echo((folder / "run.json").read_text(), nl=False)
     elif not quiet:
+        tell_choices(prepared)
         told = json.loads((folder / "tune.json").read_text())
         typer.echo(
             f"best of {len(tried)} settings, by a noisy score of {told['score']:.4f}: {in_words(told['settings'])}"
