@@ -91,6 +91,12 @@ def test_python_m_sfumato_is_sfumato() -> None:
         assert (module.returncode, module.stdout, module.stderr) == (command.returncode, command.stdout, command.stderr)
 
 
+# What a shell runs beside itself ignores Ctrl-C, and so would this test's process if the tests are run so.
+HEARS_CTRL_C = (
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+)
+
+
 def in_a_terminal(words: list[str], place: Path, columns: int) -> tuple[subprocess.Popen[bytes], int]:
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
@@ -133,7 +139,7 @@ def test_ctrl_c_gives_130_and_resume_finishes(
         "50",
     ]
     process = subprocess.Popen(
-        [SFUMATO, "train", *words, "--out", "run"],
+        [sys.executable, "-c", HEARS_CTRL_C, SFUMATO, "train", *words, "--out", "run"],
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -152,7 +152,7 @@ def _rounds(known: Known, width: int) -> tuple[Choice, ...]:
         Choice(
             "rounds", rounds, f"as many as {known.seconds:g} s are about enough for: they cost time, and no accuracy"
         ),
-        Choice("options.clip", clip, "only clip times learning rate matters"),
+        Choice("options.clip", clip, "about the length of an update; the server's learning rate is fitted to it"),
         Choice(
             "options.steps",
             _LOCAL_STEPS,
@@ -185,7 +185,7 @@ def _steps(known: Known, width: int) -> tuple[Choice, ...]:
         Choice(
             "options.clip",
             clip,
-            f"a tenth of the norm of features, {known.norm:g}: only clip times learning rate matters",
+            f"a tenth of the norm of features, {known.norm:g}, so that most are clipped; the learning rate is fitted to it",
         ),
         *_server("options.optimizer", "options.lr", lr, noise, rounds, known),
     )
