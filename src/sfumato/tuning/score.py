@@ -116,6 +116,7 @@ def scoring_round(trained: Round, noise_multiplier: float, records: int = 0) -> 
     return Round(
         sample=Everyone(relation=relation) if clients else Everyone(),
         local=Score() if clients else Score(records, relation),
+        channel=trained.channel,  # whoever is trusted with the rows is trusted with the scores
         aggregate=Sum(),
         server=(AddNoise(Gaussian(noise_multiplier)),),
         optimizer=KeepRelease(),

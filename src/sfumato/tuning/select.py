@@ -42,7 +42,7 @@ from sfumato.tuning.candidates import Settings, with_settings
 from sfumato.tuning.score import scoring_round
 from sfumato.update import Layout
 
-_NOISE = ("noise_multiplier", "stddev", "options.noise_multiplier", "options.stddev")
+_NOISE = ("options.noise_multiplier", "options.stddev")
 _SCORE = 3.0  # the score gets a third of what the whole budget could tell, so that training gets nearly all
 
 
