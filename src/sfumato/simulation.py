@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from torch import nn
 
 from sfumato.data.population import Population, PublicData
 from sfumato.engine.plan import Plan
+from sfumato.engine.workers import Factory, Here
 from sfumato.errors import BadValue
 from sfumato.guarantee import check_delta
 from sfumato.objective import Objective
@@ -40,15 +40,15 @@ def simulate(
     diagnostics: bool = False,
     shared_ledger: str | Path | None = None,
     force_ledger: bool = False,
-    executor: Executor | None = None,
+    cohort: Factory = Here,
 ) -> Run:
     """Check everything, then give back the run: `for progress in simulate(...)`.
 
     The randomness comes from a fresh secret of the system, kept in `folder` if there is one; `seed` replaces it, for
     simulations only. `budget` is (epsilon, delta): the run stops before the round that would pass it. `budgets` are each
     client's own (see `sfumato.budgets`): the round is planned so that all are kept to. `shared_ledger` adds
-    the run to those before it on the same clients; it takes seeded and non-private runs only if forced. `executor` computes
-    the clients' blocks in place of threads of this process: any of `concurrent.futures`, or one like them.
+    the run to those before it on the same clients; it takes seeded and non-private runs only if forced. `cohort` makes
+    what computes the clients' blocks in place of threads of this process: `on(executor)` of `concurrent.futures`, or a cluster.
 
     A folder gets what `sfumato train` leaves in one: run.toml, metrics.jsonl, params.safetensors, run.json and report.html.
     Epsilon is written there at `delta`, by default the budget's, else one over the population to the 1.1; metrics are those
@@ -78,5 +78,5 @@ def simulate(
     prepared = gathered(request, round, population, module, objective, test)
     prepared = with_budgets(prepared, budgets, None if folder is None or not resume else Path(folder))
     return Run(
-        prepared, None if folder is None else Path(folder), resume=resume, plan=plan, page=write_page, executor=executor
+        prepared, None if folder is None else Path(folder), resume=resume, plan=plan, page=write_page, cohort=cohort
     )

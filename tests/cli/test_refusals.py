@@ -158,7 +158,7 @@ BAD_WORDS = {
     "train --data ./nowhere --outputs 2": "no folder nowhere",
     "evaluate nothing": "nothing",
     "report nothing": "nothing",
-    "evaluate": "'run'",
+    "evaluate": "'RUN'",
     # a user's own code
     f"train --data nomodule:f {OWN}": "nomodule",
     f"train --data own:clients {OWN}": "'client'",

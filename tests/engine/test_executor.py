@@ -12,6 +12,7 @@ import torch
 from sfumato import HelperBlend, Plan, Poisson, RealisedMean, Round, Unit, classification
 from sfumato.engine.executor import in_order, threads
 from sfumato.engine.simulate import simulate
+from sfumato.engine.workers import Here, on
 from sfumato.local.dp_sgd import DpSgd
 from sfumato.pieces.sampler import Everyone
 from tests.helpers import dp_round, linear, made_up_population
@@ -48,7 +49,8 @@ class LastFirst(Executor):
 
 
 def final(round: Round, plan: Plan, executor: Executor | None = None) -> Any:
-    run = simulate(round, PEOPLE, linear(), classification(3), rounds=2, seed=0, plan=plan, executor=executor)
+    cohort = Here if executor is None else on(executor)
+    run = simulate(round, PEOPLE, linear(), classification(3), rounds=2, seed=0, plan=plan, cohort=cohort)
     *_, progress = run
     return progress
 

@@ -38,6 +38,7 @@ from sfumato import (
     classification,
 )  # fmt: skip
 from sfumato.engine.checkpoint import Checkpoint
+from sfumato.engine.clients import Clients
 from sfumato.engine.cohort import Cohort
 from sfumato.engine.simulate import simulate
 from sfumato.errors import BadValue, BudgetExceeded, DataError, LedgerError
@@ -489,7 +490,7 @@ def test_a_clients_work_depends_on_neither_cohort_nor_order() -> None:
     population, module = made_up_population(UNEVEN), linear()
     simulation = simulate(dp_round(), population, module, classification(3), rounds=1, seed=0, plan=Plan("stacked", 8))
     params, keys = simulation.start.params, simulation.keys()
-    cohort = Cohort(simulation.job, population, Plan("stacked", 8))
+    cohort = Cohort(Clients(simulation.job, population, Plan("stacked", 8)))
     opening = cohort.open(params, 0, keys.opening(0))
 
     def rows(ids: list[int]) -> torch.Tensor:
@@ -502,15 +503,15 @@ def test_a_clients_work_depends_on_neither_cohort_nor_order() -> None:
 
 @pytest.mark.parametrize("by", ["clients", "examples"])
 def test_messages_add_up_exactly_however_many_wait(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sfumato.engine import cohort, slots
+    from sfumato.engine import slots, workers
 
     population, module = made_up_population(UNEVEN), linear()
     local = Sgd(lr=0.1, epochs=2, batch_size=4)
     round = Round(sample=FixedSize(5), local=local, aggregate=RealisedMean(by=by), nonprivate=True)
     found = []
     for waiting, part, rows in ((0, 2**15, 2**13), (2**25, 2**15, 2**13), (200, 5, 4)):
-        monkeypatch.setattr(cohort, "_WAITING", waiting)
-        monkeypatch.setattr(cohort, "_PART", part)
+        monkeypatch.setattr(workers, "_WAITING", waiting)
+        monkeypatch.setattr(workers, "_PART", part)
         monkeypatch.setattr(slots, "_PART", rows)
         for plan in (Plan(), Plan(workers=2), Plan("stacked", 3)):
             found.append((plan.path, run(round, population, module, plan=plan).params))
@@ -551,7 +552,7 @@ def test_every_client_counts_once_whoever_owns_its_row(plan: Plan) -> None:
     for pieces, each in (((Clip(1.0),), 1.0), ((Spread(), Clip(1.0)), 8 / 21**0.5)):
         round = dp_round(sample=Everyone(), local=OneBuffer(buffer), client=pieces, aggregate=Mean(1))
         simulation = simulate(round, made_up_population(UNEVEN), linear(), classification(3), rounds=1, plan=plan)
-        cohort = Cohort(simulation.job, simulation.population, plan)
+        cohort = Cohort(Clients(simulation.job, simulation.population, plan))
         params, keys = simulation.start.params, simulation.keys()
         total = cohort.total(params, range(8), cohort.open(params, 0, keys.opening(0)), keys.clients)
         cohort.close()

@@ -12,7 +12,7 @@ import torch
 
 from sfumato import HelperBlend, Key, Plan, Poisson, RealisedMean, Round, Unit, classification
 from sfumato.engine import simulation as running
-from sfumato.engine.clients import Block, Total
+from sfumato.engine.clients import Block, Clients, Total
 from sfumato.engine.cohort import Cohort
 from sfumato.engine.keys import Keys
 from sfumato.engine.simulate import simulate
@@ -48,7 +48,7 @@ def test_an_opening_holds_the_shared_key_of_its_round_and_no_other() -> None:
         dp_round(client=(SharedMask(0.5), *dp_round().client)), PEOPLE, linear(), classification(3), rounds=1, seed=0
     )
     keys = simulation.keys()
-    opening = Cohort(simulation.job, PEOPLE, Plan()).open(simulation.start.params, 0, keys.opening(0))
+    opening = Cohort(Clients(simulation.job, PEOPLE, Plan())).open(simulation.start.params, 0, keys.opening(0))
     found = list(keys_in(opening))
     assert found == [keys.opening(0)]
     for secret in (keys.server, keys.clients, keys.shared, keys.turn(0).key, keys.server_piece(0)):
@@ -107,7 +107,7 @@ def test_the_servers_half_gets_sums_and_no_row_of_a_client(monkeypatch: pytest.M
 def test_a_block_and_its_job_can_be_sent_elsewhere() -> None:
     simulation = simulate(dp_round(), PEOPLE, linear(), classification(3), rounds=1, seed=0, plan=Plan())
     keys, params = simulation.keys(), simulation.start.params
-    cohort = Cohort(simulation.job, PEOPLE, Plan())
+    cohort = Cohort(Clients(simulation.job, PEOPLE, Plan()))
     from sfumato.engine.clients import Start
 
     start = Start(params, cohort.open(params, 0, keys.opening(0)), keys.clients)

@@ -27,6 +27,7 @@ from sfumato import (
     UnsoundRound,
     classification,
 )  # fmt: skip
+from sfumato.engine.clients import Clients
 from sfumato.engine.cohort import Cohort
 from sfumato.engine.simulate import simulate
 from sfumato.errors import BadValue
@@ -102,7 +103,7 @@ def test_clients_that_are_not_drawn_keep_theirs() -> None:
 
 def test_what_a_client_keeps_is_not_clipped_with_its_message() -> None:
     simulation = ready(round_of(client=(Clip(1e-3),)))
-    cohort = Cohort(simulation.job, simulation.population, Plan())
+    cohort = Cohort(Clients(simulation.job, simulation.population, Plan()))
     params, keys = simulation.start.params, simulation.keys()
     total = cohort.total(params, range(5), cohort.open(params, 0, keys.opening(0)), keys.clients)
     assert total.rows.norm() <= 5e-3

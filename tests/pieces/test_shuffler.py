@@ -40,7 +40,7 @@ from sfumato.account import accountant
 from sfumato.account.event import GaussianEvent, LaplaceEvent, Mixture, Relation
 from sfumato.account.shuffled import ShuffledEvent, pure_epsilon
 from sfumato.claim import Claim
-from sfumato.engine.clients import Start
+from sfumato.engine.clients import Clients, Start
 from sfumato.engine.cohort import Cohort
 from sfumato.engine.simulate import simulate
 from sfumato.errors import BadValue
@@ -208,7 +208,7 @@ def test_a_sum_is_that_of_the_permuted_messages() -> None:
     round = shuffled(sample=Everyone(Relation.REPLACE), aggregate=Mean(1.0), client=(Clip(1.0),), nonprivate=True)
     run = simulate(round, people, linear(), classification(3), rounds=1, seed=0, plan=Plan())
     keys, slots = run.keys(), run.job.slots
-    cohort = Cohort(run.job, people, Plan())
+    cohort = Cohort(Clients(run.job, people, Plan()))
     opening = cohort.open(run.start.params, 0, keys.opening(0))
     total = cohort.total(run.start.params, range(8), opening, keys.clients, channel=keys.channel)
     sent = [

@@ -31,6 +31,7 @@ from sfumato import (
     WeightByExamples,
     classification,
 )  # fmt: skip
+from sfumato.engine.clients import Clients
 from sfumato.engine.cohort import Cohort
 from sfumato.engine.simulate import simulate
 from sfumato.errors import BadValue, LedgerError
@@ -182,7 +183,7 @@ def test_one_client_never_moves_anothers_row(plan: Plan, module: nn.Module, obje
         clients[3] = (clients[3][0] * scale, torch.full((4,), 2))
         people = Population.from_list(clients, name="people")
         simulation = simulate(dp_round(), people, module, objective, rounds=1, seed=0, plan=plan)
-        cohort = Cohort(simulation.job, people, plan)
+        cohort = Cohort(Clients(simulation.job, people, plan))
         params, keys = simulation.start.params, simulation.keys()
         opening = cohort.open(params, 0, keys.opening(0))
         everyone = cohort.total(params, [0, 1, 2, 3], opening, keys.clients).rows

@@ -79,7 +79,10 @@ class Population:
     source: str = field(default="", compare=False)  # the folder or import path that gives it again, if one does
     windows: int = field(default=1, repr=False)
     own_windows: bool = field(default=True, repr=False)
-    assumes: tuple[str, ...] = field(default=(), repr=False)  # what guarantees must say of how records were mapped
+    assumes: tuple[str, ...] = field(default=(), repr=False)  # what guarantees must add
+    example: Records | None = field(
+        default=None, repr=False, compare=False
+    )  # shapes and types, where they are declared
 
     def __post_init__(self) -> None:
         if not callable(self.load):

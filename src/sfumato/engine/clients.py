@@ -142,7 +142,8 @@ class Clients:
         messages = self.job.slots.messages(rows, sizes, keys, opening, ids)
         stays = self._stays(start, ids, rows, messages)
         total, weight = (messages, 0.0) if self.job.slots.gathers else self.job.slots.weighted_sum(messages, sizes)
-        return Block(Total(total, weight, norms=norms), stays, sizes)
+        senders = tuple(ids) if self.job.slots.gathers else None
+        return Block(Total(total, weight, senders, norms), stays, sizes)
 
     def _stays(self, start: Start, ids: list[int], rows: torch.Tensor, messages: torch.Tensor) -> Memory:
         """What each client keeps for itself: its own model, until it has seen the new global one, or a control variate."""

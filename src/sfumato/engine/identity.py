@@ -16,8 +16,6 @@ import hmac
 import os
 from dataclasses import dataclass
 
-import torch
-
 from sfumato.data.population import Population
 from sfumato.engine.checkpoint import Checkpoint
 from sfumato.engine.plan import Plan
@@ -39,10 +37,9 @@ class Inputs:
     data: str
 
     @staticmethod
-    def of(root: Key, population: Population, plan: Plan, seeded: bool) -> Inputs:
+    def of(root: Key, population: Population, plan: Plan, kernels: tuple[object, ...], seeded: bool) -> Inputs:
         """Data without a fingerprint may have changed, so they get a name that no other process will give them."""
         data = population.fingerprint or os.urandom(32)
-        kernels = torch.__version__, torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()
         replay = _keyed(root, data, plan, *kernels)
         return Inputs(replay, _keyed(root, data) if seeded else replay)
 

@@ -42,15 +42,19 @@ _LOOP_ONLY = (nn.modules.conv._ConvNd, nn.RNNBase)
 
 @dataclass(frozen=True)
 class Plan:
-    """One way to run a cohort."""
+    """One way to run a cohort: in blocks, on workers; in `shards`, each added up where it is computed."""
 
     path: str = "loop"
     block: int = 1
     workers: int = 1
+    shards: int = 1
 
     def __post_init__(self) -> None:
-        if self.path not in PATHS or self.block < 1 or self.workers < 1 or (self.path == "loop" and self.block > 1):
-            raise BadValue(f"{self}: the path is one of {', '.join(PATHS)}; a loop has block=1; workers is at least 1.")
+        least = min(self.block, self.workers, self.shards)
+        if self.path not in PATHS or least < 1 or (self.path == "loop" and self.block > 1):
+            raise BadValue(
+                f"{self}: the path is one of {', '.join(PATHS)}; a loop has block=1; workers and shards are at least 1."
+            )
 
     def share(self, cohort: int) -> int:
         """How many clients a block of this cohort has: as even as can be, so that no worker waits for another."""

@@ -7,7 +7,6 @@ import math
 import os
 import re
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,12 +16,14 @@ from torch import nn
 from sfumato.data.population import Population, Records, require_population
 from sfumato.derive import Derivation
 from sfumato.engine.checkpoint import FILES, Checkpoint, make_folder, root_key
-from sfumato.engine.clients import Job, message_context
+from sfumato.engine.clients import Clients, Job, message_context
+from sfumato.engine.cohort import Cohort
 from sfumato.engine.identity import Inputs, attempt_of
 from sfumato.engine.keys import Keys
 from sfumato.engine.plan import Plan, check_memory, choose, made_up
 from sfumato.engine.simulation import Simulation
 from sfumato.engine.slots import Slots, gathers
+from sfumato.engine.workers import Factory, Here
 from sfumato.errors import BadValue, DataError, LedgerError
 from sfumato.facts import digest
 from sfumato.guarantee import check_delta
@@ -54,7 +55,7 @@ def simulate(
     description: str = "",
     shared_ledger: str | Path | None = None,
     force_ledger: bool = False,
-    executor: Executor | None = None,
+    cohort: Factory = Here,
     checkpoint_seconds: float = 0.0,
     step: str = "",
     ledger: Ledger | None = None,
@@ -88,7 +89,8 @@ def simulate(
     start = found or _first(job, population, described, plan)
     if found is None and place is not None:
         start.write(place)
-    inputs = Inputs.of(root, population, start.plan, seed is not None)
+    people = Cohort(Clients(job, population, start.plan, diagnostics), cohort)
+    inputs = Inputs.of(root, population, start.plan, people.workers.kernels(), seed is not None)
     attempt = attempt_of(ledger, start, inputs.replay, ahead=bool(step))
     start = replace(start, attempt=attempt, params=start.params.to(device))
     limits = (*(() if budget is None else (Budget(*budget, derivation.primary.unit),)), *own_budgets)
@@ -96,7 +98,7 @@ def simulate(
     # Data that may have changed get new noise when rounds are computed again, which is paid for: so none ever are.
     # Nor with exact noise, which promises something of the last bit: no check can tell that another machine gives the same.
     seconds = 0.0 if population.fingerprint is None or job.slots.alone else checkpoint_seconds
-    facts = (rounds, root, place, start, diagnostics, inputs.data, executor, seconds)
+    facts = (rounds, root, place, start, diagnostics, inputs.data, people, seconds)
     return Simulation(job, derivation, population, spending, *facts)
 
 
@@ -179,7 +181,11 @@ def _check_device(device: str) -> None:
 
 
 def _example(population: Population, device: str) -> Records:
-    """Two records' worth of the shapes and types that the clients have; values are not used."""
+    """Two records' worth of the shapes and types that the clients have; values are not used. Where they are declared, no client's
+    data is looked at.
+    """
+    if population.example is not None:
+        return Records(population.example.x.to(device), population.example.y.to(device))
     for client in range(min(population.size, 1000)):
         records = population.client(client).train
         if records.count:

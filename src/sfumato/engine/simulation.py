@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -96,7 +95,7 @@ class Simulation:
     start: Checkpoint
     diagnostics: bool
     data: str  # names the data in the key: other data, other noise
-    executor: Executor | None = None
+    cohort: Cohort
     checkpoint_seconds: float = 0.0  # at least so long between two of them, but for the last
     begun: bool = field(default=False, init=False)
     _unstored: Checkpoint | None = field(default=None, init=False)
@@ -168,12 +167,11 @@ class Simulation:
                 "this run has begun already, and its noise is drawn once only. Call simulate again for another run."
             )
         self.begun = True
-        cohort = Cohort(self.job, self.population, self.start.plan, self.diagnostics, self.executor)
-        with closing(cohort):
-            yield from self._rounds(cohort)
+        with closing(self.cohort):
+            yield from self._rounds()
 
-    def _rounds(self, cohort: Cohort) -> Iterator[Progress]:
-        now, stored = self.start, time.monotonic()
+    def _rounds(self) -> Iterator[Progress]:
+        now, stored, cohort = self.start, time.monotonic(), self.cohort
         affordable = self.spending.affords(self.rounds, now.round, now.attempt)
         for number in range(now.round, self.rounds):
             started = time.perf_counter()
@@ -191,6 +189,7 @@ class Simulation:
             if now.round == self.rounds or time.monotonic() - stored >= self.checkpoint_seconds:
                 self.store()
                 stored = time.monotonic()
+                cohort.workers.released(now.params, opening)
             seconds = time.perf_counter() - started
             notes = {"cohort": len(ids), "norms": total.norms} if self.diagnostics else None
             shown = self.reported(now)

@@ -6,7 +6,6 @@ import copy
 import json
 import math
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from sfumato.engine.checkpoint import Checkpoint, write_atomically
 from sfumato.engine.plan import Plan
 from sfumato.engine.simulate import job_of, open_own, simulate
 from sfumato.engine.simulation import Progress, Simulation
+from sfumato.engine.workers import Factory, Here
 from sfumato.errors import BadValue, BudgetExceeded, LedgerError
 from sfumato.guarantee import Guarantee, check_delta
 from sfumato.ledger.ledger import Budget, Ledger
@@ -51,12 +51,12 @@ class Run:
         resume: bool = False,
         plan: Plan | None = None,
         page: Callable[[Path], object] | None = None,
-        executor: Executor | None = None,
+        cohort: Factory = Here,
     ) -> None:
         self.prepared, self.folder = prepared, folder
         self.lines: list[Line] = []
         self.seconds = 0.0  # of this process: how long each round took tells of its cohort, and is not written down
-        self._plan, self._page, self._executor = plan, page, executor
+        self._plan, self._page, self._cohort = plan, page, cohort
         self._lock = None if folder is None else locked_folder(folder, resume)
         self._ledger: Ledger | None = None  # of a run that has begun with a basis
         try:
@@ -105,7 +105,7 @@ class Run:
             plan=self._plan,
             device=request.device,
             diagnostics=request.diagnostics,
-            executor=self._executor,
+            cohort=self._cohort,
             checkpoint_seconds=_CHECKPOINT_SECONDS if request.central else 0.0,
             ledger=self._ledger,
             **self._same,
