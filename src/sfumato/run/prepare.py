@@ -81,7 +81,7 @@ def prepare(
     budgets = Budgets.of(request.budgets, population.size, population.ids) if request.budgets else None
     if budgets is not None and request.delta is None:
         request = replace(request, delta=budgets.delta)
-    objective = _objective(request.data.task, outputs)
+    objective = objective_of(request.data.task, outputs)
     shape = tuple(example(population, test).x.shape[1:])
     trained, basis = built(request, source.public, outputs), None
     if parted.word is not None:
@@ -206,7 +206,8 @@ def _typed(request: Request) -> dict[str, Any]:
     return request.options
 
 
-def _objective(task: str, outputs: int) -> Objective:
+def objective_of(task: str, outputs: int) -> Objective:
+    """What is learnt, by the name of its task."""
     if task == "regression":
         return regression()
     known = {"classification": classification, "multi-label": multi_label, "next-character": next_character}
