@@ -70,6 +70,10 @@ class Key:
     def __repr__(self) -> str:
         return f"Key({self.path!r})"
 
+    def to_bytes(self) -> bytes:
+        """The key itself, to be handed to whoever may draw from it."""
+        return self._bytes
+
     @property
     def digest(self) -> str:
         """A name for this key that does not reveal it."""
