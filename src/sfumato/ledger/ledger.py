@@ -206,9 +206,13 @@ class Ledger:
         epsilon, delta, unit = json.loads(found)
         return Budget(epsilon, delta, Unit(unit))
 
-    def set_budget(self, budget: Budget) -> None:
-        """Set the common budget; it holds for every later reservation."""
-        self._set_fact("budget", json.dumps([budget.epsilon, budget.delta, budget.unit]))
+    def set_budget(self, budget: Budget | None) -> None:
+        """Set the common budget, or take it away; it holds for every later reservation."""
+        if budget is not None:
+            self._set_fact("budget", json.dumps([budget.epsilon, budget.delta, budget.unit]))
+        elif self.fact("budget") is not None:
+            with self._writing():
+                self._connection.execute("DELETE FROM facts WHERE name = 'budget'")
 
     @property
     def own_budgets(self) -> tuple[Budget, ...]:
@@ -253,6 +257,10 @@ class Ledger:
             )
             return int(cursor.lastrowid or 0)
 
+    def check(self, costs: Mapping[Unit, Cost]) -> None:
+        """Refuse what `reserve` would refuse as too much, and write nothing."""
+        self._check_budget(costs)
+
     def _check_budget(self, costs: Mapping[Unit, Cost]) -> None:
         common = () if self.budget is None else (self.budget,)
         for budget in (*common, *self.own_budgets):
@@ -288,6 +296,11 @@ class Ledger:
     def count_of(self, run: str) -> int:
         """How many reservations a run has."""
         return int(self._row("SELECT COUNT(*) FROM spending WHERE run = ?", run)[0])
+
+    def last_of(self, run: str) -> tuple[int, int] | None:
+        """The highest round, and the highest attempt, that a run has reserved."""
+        round, attempt = self._row("SELECT MAX(round), MAX(attempt) FROM spending WHERE run = ?", run)
+        return None if round is None else (int(round), int(attempt))
 
     @property
     def inputs_changed(self) -> bool:
