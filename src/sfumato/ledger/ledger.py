@@ -32,6 +32,7 @@ from sfumato.ledger.spent import Cost, total
 
 SCHEMA = 2
 UNNAMED = "unnamed"  # clients of whom nobody said who they are
+PROMISE = "promise:"  # begins the name of a run of which its owner knows only what a server has promised
 _TABLES = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS spending (
@@ -141,11 +142,16 @@ class Ledger:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What must hold for everything in it to add up, and what nobody checks."""
-        if self.fact("clients") != UNNAMED:
-            return ()
-        return (
-            "all runs in the ledger have the same clients under the same numbers (no ids were given, so nobody checks)",
-        )
+        found = []
+        if self.fact("clients") == UNNAMED:
+            found.append(
+                "all runs in the ledger have the same clients under the same numbers (no ids were given, so nobody checks)"
+            )
+        if self._row("SELECT 1 FROM spending WHERE run LIKE ?", f"{PROMISE}%") is not None:
+            found.append(
+                "servers have drawn cohorts in secret, added the noise and begun no more rounds than they promised (nobody checks)"
+            )
+        return tuple(found)
 
     @property
     def other_numbers(self) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +9,7 @@ from typing import Any
 import torch
 
 from sfumato import recipes
-from sfumato.account.event import Unit
 from sfumato.data.population import Population, PublicData
-from sfumato.engine.keys import Keys
-from sfumato.engine.slots import Opening
 from sfumato.federation.node.answer import Node
 from sfumato.federation.node.policy import Policy
 from sfumato.federation.question import TRAIN, Question

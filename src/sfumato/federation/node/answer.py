@@ -189,7 +189,6 @@ class Node:
         if self._people is None or self._people[0] != name or data.fingerprint is None:
             self._people = None
             people = as_client(data, number, terms.clients, terms.features)
-            people.client(number)
             if self.data().fingerprint != data.fingerprint:
                 raise Refused("refused.changed", "the records changed while they were read")
             self._people = name, people

@@ -21,10 +21,9 @@ from sfumato.facts import digest
 from sfumato.federation.node.costs import Costs, Dues, Heard
 from sfumato.federation.node.policy import Policy
 from sfumato.federation.node.rules import Refused
-from sfumato.ledger.ledger import Budget, Ledger
+from sfumato.ledger.ledger import PROMISE, Budget, Ledger
 
 _TOO_MUCH = ("refused.epsilon", "refused.total")
-PROMISE = "promise:"  # begins the name of a run in a ledger, whose entries are what a server promised
 
 
 @dataclass(frozen=True)
@@ -37,12 +36,15 @@ class Books:
 
     @staticmethod
     @contextmanager
-    def opened(policy: Policy) -> Iterator[Books]:
-        """The ledgers of a node, with the budgets of its node.toml; whatever cannot be written is refused."""
+    def opened(policy: Policy, make: bool = True) -> Iterator[Books]:
+        """The ledgers of a node, with the budgets of its node.toml; whatever cannot be written is refused.
+
+        Unless they are to be made, those that are not there yet are empty ones in memory.
+        """
         with unwritable():
-            own = _opened(policy.place / "ledger.sqlite", policy.name, policy.budget)
+            own = _opened(policy.place / "ledger.sqlite", policy.name, policy.budget, make)
             try:
-                total = _opened(policy.folder / "total.sqlite", "all data sets", policy.total)
+                total = _opened(policy.folder / "total.sqlite", "all data sets", policy.total, make)
                 try:
                     yield Books(own, total, policy.name)
                 finally:
@@ -139,9 +141,10 @@ def _within(code: str) -> Iterator[None]:
         raise Refused(code, str(error)) from None
 
 
-def _opened(path: Path, name: str, budget: Budget | None) -> Ledger:
-    private_file(path)
-    ledger = Ledger(path, name, name)
+def _opened(path: Path, name: str, budget: Budget | None, make: bool) -> Ledger:
+    if make:
+        private_file(path)
+    ledger = Ledger(path if path.exists() else None, name, name)
     wanted = budget if budget is not None and math.isfinite(budget.epsilon) else None
     if ledger.budget != wanted:
         ledger.set_budget(wanted)

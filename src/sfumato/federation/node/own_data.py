@@ -58,12 +58,12 @@ def _imported(path: str, known: list[Population]) -> Population:
 
 
 def as_client(own: Population, number: int, clients: int, features: str) -> Population:
-    """The population of a run, of which only one client is here; its records mapped as the terms say."""
-    mapped = own.mapped(parse_features(features)) if features else own.kept()
+    """The population of a run, of which only one client is here: loaded, and mapped as the terms say."""
+    client = (own.mapped(parse_features(features)) if features else own).client(0)
 
     def load(asked: int) -> Client:
         if asked != number:
             raise DataError(f"client {asked}: its data are with another owner.")
-        return mapped.client(0)
+        return client
 
     return replace(own, size=clients, load=load)

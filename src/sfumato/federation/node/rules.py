@@ -83,15 +83,19 @@ def _before_building(policy: Policy, terms: Terms) -> Iterator[Refused]:
 
 
 def _listed(name: str, allowed: tuple[str, ...], library: tuple[str, ...]) -> bool:
-    """Whether a name is allowed: one of the library's own, with or without its size, or one that is listed as it stands."""
+    """Whether a name is allowed: one of the library's own, with or without its size, or one that is listed as it stands.
+
+    What has the form of an import path is none of the library's, whatever its first word is.
+    """
     own = name.partition(":")[0]
-    return name in allowed or (own in library and (LIBRARY in allowed or own in allowed))
+    known = own in library and not is_import_path(name)
+    return name in allowed or (known and (LIBRARY in allowed or own in allowed))
 
 
 def _imports(policy: Policy, thing: Any) -> Iterator[Refused]:
     """Refuse whatever in a Round or in options has the form of an import path: a teacher's model, say."""
     for name in _texts(thing):
-        if ":" in name and name.partition(":")[0] not in NAMES and name not in policy.models:
+        if name not in policy.models:
             yield Refused("refused.model", f"{name!r} would be imported, and is not among the models in node.toml")
 
 
