@@ -140,7 +140,9 @@ class Population:
         """The same people, each record's inputs mapped by themselves; what a client becomes is kept, if its data cannot change."""
         fingerprint = None if self.fingerprint is None else digest(self.fingerprint, function)
         assumes = (*self.assumes, *getattr(function, "assumptions", ()))
-        return replace(self, load=_Mapped(self, function), fingerprint=fingerprint, source="", assumes=assumes)
+        shape = self.example and Records(function(self.example.x), self.example.y)
+        same = replace(self, fingerprint=fingerprint, source="", assumes=assumes, example=shape)
+        return replace(same, load=_Mapped(self, function))
 
     def kept(self) -> Population:
         """The same people, whose records stay in memory once they were loaded, if they cannot change and are not too many."""

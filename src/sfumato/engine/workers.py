@@ -34,13 +34,20 @@ class Workers(Protocol):
         """
 
     def blocks(self, start: Start, ids: Sequence[int]) -> Iterator[Block]:
-        """What these clients give, in their order. Nobody else's key or memory than theirs may reach who computes it."""
+        """What these clients give, in their order. Nobody else's key or memory than theirs may reach who computes it.
+
+        Whoever did not reply in time gives no block. Raises `GivenUp` if that are more than the round allows for.
+        """
 
     def released(self, params: torch.Tensor, opening: Opening) -> None:
         """Hear the parameters that a round gave, once they are stored."""
 
     def close(self) -> None:
         """Let go of what computes."""
+
+
+class GivenUp(Exception):
+    """Too few clients replied for what a round states, so nothing of it may be used. It was paid for, and counts."""
 
 
 Factory: TypeAlias = Callable[[Clients], Workers]

@@ -1,7 +1,7 @@
 """What travels between the server and the nodes, and what carries it.
 
 A Letter is all that either side may say: a kind, a few public facts, and named tensors. Its bytes are a length, a JSON head and a
-safetensors body; nothing in them is ever run or unpickled. A Wire asks nodes and gives back their replies, and knows nothing of rounds.
+safetensors body; nothing in them is ever run or unpickled. A Wire asks nodes and gives back replies, and knows nothing of rounds.
 """
 
 from __future__ import annotations
@@ -119,6 +119,9 @@ class Wire(Protocol):
 
         At most one reply a client; a reply to another question, a late, a duplicated or a truncated one is dropped.
         """
+
+    def restart(self) -> None:
+        """Begin anew after `WireLost`; nodes come back by themselves."""
 
     def online(self) -> set[int]:
         """The clients whose nodes were heard of lately."""

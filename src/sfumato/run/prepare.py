@@ -66,15 +66,16 @@ def prepare(
     auto: Auto | None = None,
     open_to_all: bool = False,
     folder: Path | None = None,
+    elsewhere: Population | None = None,
 ) -> Prepared:
     """Load the data, build the model, and find the noise; refuses before anything is spent.
 
     `found` is what stands in run.toml under [resolved]: a run that goes on keeps its noise, and with budgets its whole round,
     however many rounds it gets. With `auto`, settings are chosen from public facts.
     `open_to_all`: nobody's data are private here, as those of a proxy are not. `folder` is that of a run that was begun, which may
-    hold a basis that it has paid for.
+    hold a basis that it has paid for. `elsewhere` are clients whose data are not here, and whose shapes are declared.
     """
-    request, source, choices = settled(request, auto, open_to_all)
+    request, source, choices = settled(request, auto, open_to_all, elsewhere)
     parted = Parted.of(request.data.features)
     source = with_features(replace(request.data, features=parted.before), source)
     population, test, outputs = clients_of(request, source), source.test, source.outputs
@@ -97,15 +98,22 @@ def prepare(
 
 
 def settled(
-    request: Request, auto: Auto | None, open_to_all: bool = False
+    request: Request, auto: Auto | None, open_to_all: bool = False, elsewhere: Population | None = None
 ) -> tuple[Request, Source, tuple[Choice, ...]]:
     """The request with everything that was left open, where its data come from, and what was chosen for the user."""
     request.require_named("simulate(round, population, module, objective, ...).")
+    if request.federation and elsewhere is None:
+        raise BadValue("this is the run of a federation, whose data are with their owners: use sfumato server.")
     central, own_data = request.central, is_own_data(request.data.name)
     if central:
         check_central(request, own_data)
     domain = request.pieces is not None or recipes.find(request.recipe).takes_public
-    known = {"joined": central, "open_to_all": open_to_all, "unscaled": auto is not None}
+    known: dict[str, Any] = {
+        "joined": central,
+        "open_to_all": open_to_all,
+        "unscaled": auto is not None,
+        "elsewhere": elsewhere,
+    }
     source = find_source(request.data, domain=domain, **known)
     if central and not own_data:
         request = declared(request, source.of(request.data))

@@ -15,7 +15,7 @@ from sfumato import recipes
 from sfumato.errors import BadValue, DataError, nearest
 
 SCHEMA = 1
-_TABLES = ("data", "model", "options", "budgets")
+_TABLES = ("data", "model", "options", "budgets", "federation")
 
 
 def _asked(default: Any, words: str, flag: str = "", shares_out: bool = False) -> Any:
@@ -116,6 +116,7 @@ class Request:
     model: ModelRequest = field(default_factory=ModelRequest)
     options: dict[str, Any] = field(default_factory=dict)
     budgets: dict[str, Any] = field(default_factory=dict)  # each client's own, as a file of budgets has them
+    federation: dict[str, Any] = field(default_factory=dict)  # of a run between machines: who, where, which shapes
 
     def __post_init__(self) -> None:
         for name in ("rounds", "evaluate_every"):
@@ -191,6 +192,8 @@ class Request:
         """The text of run.toml."""
         tables: list[tuple[str, Mapping[str, Any]]] = [("", _scalars(self)), ("data", _scalars(self.data))]
         tables += [("model", _scalars(self.model)), ("options", self.options), *_budget_tables(self.budgets)]
+        if self.federation:
+            tables.append(("federation", self.federation))
         if resolved:
             tables.append(("resolved", resolved))
         lines = [f"schema = {SCHEMA}"]
@@ -215,7 +218,8 @@ class Request:
         if found.pop("schema", SCHEMA) != SCHEMA:
             raise BadValue(f"{path} was written by another version of Sfumato. Its schema is not {SCHEMA}.")
         found.pop("resolved", None)
-        request = replace(Request.of_recipe(found.get("recipe")), budgets=found.pop("budgets", {}))
+        tables: dict[str, Any] = {name: found.pop(name, {}) for name in ("budgets", "federation")}
+        request = replace(Request.of_recipe(found.get("recipe")), **tables)
         for table, values in found.items():
             for name, value in values.items() if isinstance(values, dict) else [("", values)]:
                 request = request.with_value(f"{table}.{name}" if name else table, value)
@@ -228,8 +232,9 @@ class Request:
         500
         """
         table, _, name = key.rpartition(".")
-        if table == "options":
-            return replace(self, options={**self.options, name: value})
+        if table in ("options", "federation"):
+            held: dict[str, Any] = {table: {**getattr(self, table), name: value}}
+            return replace(self, **held)
         owners: dict[str, Request | DataRequest | ModelRequest] = {"": self, "data": self.data, "model": self.model}
         owner = owners.get(table)
         if owner is None:
