@@ -161,7 +161,7 @@ class Federation:
         """Tell the parameters to those who took part, if they keep something of their own that waits for them."""
         if self._slots.round.personal is None or not self._replied:
             return
-        facts = {"run": self.agreement.terms.run, "round": opening.number}
+        facts: dict[str, str | int | float] = {"run": self.agreement.terms.run, "round": opening.number}
         letters = {
             client: Letter(RELEASED, {**facts, "client": client}, {"params": params}) for client in self._replied
         }
