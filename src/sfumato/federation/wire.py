@@ -1,7 +1,8 @@
 """What travels between the server and the nodes, and what carries it.
 
-A Letter is all that either side may say: a kind, a few public facts, and named tensors. Its bytes are a length, a JSON head and a
-safetensors body; nothing in them is ever run or unpickled. A Wire asks nodes and gives back replies, and knows nothing of rounds.
+A Letter is all that either side may say: a kind, a few public facts, and named tensors. Its bytes are a length, a JSON head and
+a safetensors body; nothing in them is ever run or unpickled. A Wire asks nodes and gives back their replies, and knows nothing
+of rounds.
 """
 
 from __future__ import annotations
