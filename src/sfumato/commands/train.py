@@ -35,7 +35,7 @@ def _train(recipe: str | None, **given: Any) -> None:
                 "--resume goes on with a run as it was asked for; it takes no other option but --rounds, --quiet and --json."
             )
         folder = Path(resume)
-        request, found, keys = *_resumed(folder, rounds), frozenset[str]()
+        request, found, keys = *resumed(folder, rounds), frozenset[str]()
     else:
         (request, keys), found = request_from(recipe, config, chosen, settings), {}
         folder = new_folder(out, request)
@@ -96,7 +96,7 @@ def _caution(prepared: Prepared, *, err: bool) -> None:
         )
 
 
-def _resumed(folder: Path, rounds: int | None) -> tuple[Request, Mapping[str, Any]]:
+def resumed(folder: Path, rounds: int | None, command: str = "train") -> tuple[Request, Mapping[str, Any]]:
     """The request of a run, with more rounds if these are asked for, and what was found for it."""
     path = folder / "run.toml"
     if not path.is_file():
@@ -107,6 +107,9 @@ def _resumed(folder: Path, rounds: int | None) -> tuple[Request, Mapping[str, An
             f"run with its settings, which costs as much as any: sfumato train --config {path}."
         )
     request = Request.from_toml(path)
+    if bool(request.federation) != (command == "server"):
+        other = "server" if request.federation else "train"
+        raise BadValue(f"--resume {folder}: go on with this run by sfumato {other} --resume {folder}.")
     if rounds is not None:
         request = replace(request, rounds=rounds)
     again = f"rounds={request.rounds}, folder={str(folder)!r}, resume=True"

@@ -39,6 +39,20 @@ _POLL = 0.1  # seconds between two looks at who is online
 _SLACK = 1.0 + 2.0**-20  # of a norm in float32
 
 
+def online_once(wire: Wire, enough: Callable[[set[int]], bool], seconds: float) -> set[int]:
+    """Who is online, as soon as these are enough, or so many seconds have passed; a wire that is lost is begun anew."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            online = wire.online()
+        except WireLost:
+            wire.restart()
+            online = set()
+        if enough(online) or time.monotonic() >= until:
+            return online
+        time.sleep(_POLL)
+
+
 @dataclass(frozen=True)
 class Tally:
     """How a round went, by client: who replied, and by code why others did not. It tells who was drawn, so only the server's
@@ -113,11 +127,8 @@ class Federation:
 
     def _back(self) -> set[int]:
         """Who is online, once those are back who were so before, or had time to."""
-        until = time.monotonic() + self.deadline
-        while not self._seen <= (online := self.wire.online()) and time.monotonic() < until:
-            time.sleep(_POLL)
-        self._seen = online
-        return online
+        self._seen = online_once(self.wire, lambda online: self._seen <= online, self.deadline)
+        return self._seen
 
     def question(self, start: Start, client: int) -> Question:
         """What one client is asked."""
