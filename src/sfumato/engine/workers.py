@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ _PART = 2**16  # coordinates that are added at once, so that their sum stays in 
 _WAITING = 2**25  # bytes of messages that wait to be added together
 
 
+@runtime_checkable
 class Workers(Protocol):
     """What computes blocks of clients. `simulate(..., cohort=factory)` makes one of the clients of a run."""
 

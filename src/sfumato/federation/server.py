@@ -45,7 +45,14 @@ def prepared_for(request: Request, settings: Settings, found: Mapping[str, Any] 
         raise BadValue("federation.keys='shared' is for tests with a seed: else clients' keys are their own.")
     run = settings.run or os.urandom(16).hex()
     request = replace(request, federation={**settings.table(), "run": run})
-    return prepare(request, found, elsewhere=settings.people(request.data.name, request.seed is not None))
+    prepared = prepare(request, found, elsewhere=settings.people(request.data.name, request.seed is not None))
+    tested = prepared.input_shape if prepared.test is None else tuple(prepared.test.records.x.shape[1:])
+    if tested != prepared.input_shape:
+        raise BadValue(
+            f"clients' records have the declared shape {prepared.input_shape}, and the test data {tested}. Declare "
+            "in [federation] input_shape what clients have, and test on the same."
+        )
+    return prepared
 
 
 class Served:
