@@ -199,7 +199,7 @@ class Request:
         lines = [f"schema = {SCHEMA}"]
         for name, table in tables:
             lines += ["", f"[[{name}]]" if name == _OWN else f"[{name}]"] if name else []
-            lines += [f"{key} = {_toml(value)}" for key, value in table.items() if value is not None]
+            lines += [f"{key} = {toml_value(value)}" for key, value in table.items() if value is not None]
         return "\n".join(lines) + "\n"
 
     @staticmethod
@@ -305,9 +305,10 @@ def typed(key: str, wanted: str, value: Any) -> Any:
     raise BadValue(f"{key}={value!r}: {words[wanted.partition(' ')[0]]} is needed.")
 
 
-def _toml(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """A value as TOML writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
-        return f"[{', '.join(map(_toml, value))}]"
+        return f"[{', '.join(map(toml_value, value))}]"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

@@ -84,7 +84,8 @@ def find_source(
     only their shapes are declared.
     """
     unscaled = unscaled or bool(data.public or data.features or data.test in NAMES)
-    found = _named(data, unscaled) if not is_own_data(data.name) else _own(data, joined, elsewhere)
+    own = is_own_data(data.name) or (elsewhere is not None and data.name not in NAMES)
+    found = _own(data, joined, elsewhere) if own else _named(data, unscaled)
     found = replace(found, shared=domain)
     if data.public is not None:
         if data.public_records is not None:
