@@ -14,7 +14,7 @@ from sfumato.exact_draws import discrete_gaussian
 from sfumato.key import Key
 from sfumato.secure_sum import Client, Power, Server, SumSettings, assumptions, to_steps
 from sfumato.secure_sum.modulus import wrap_chance
-from tests.secure_sum.rounds import agreed
+from tests.secure_sum.rounds import agreed, signing, verifying
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,7 @@ from tests.secure_sum.rounds import agreed
         ({"threshold": 5}, "need not be there"),
         ({"neighbours": 3}, "an even number"),
         ({"neighbours": 5}, "an even number"),
+        ({"clients": tuple(range(3000)), "smallest": 2900, "neighbours": 1002}, "up to 1000"),
         ({"neighbours": 0}, "an even number"),
         ({"neighbours": 2, "threshold": 1}, "show more than the sum"),
         ({"power": Power.ACTIVE, "neighbours": 2, "threshold": 2}, "nothing is proven"),
@@ -126,9 +127,14 @@ def test_rows_off_the_grid_are_refused() -> None:
 
 def test_keys_that_are_needed_must_be_there() -> None:
     settings = agreed(power=Power.ACTIVE)
+    keys = verifying(settings)
+    assert keys is not None
     with pytest.raises(BadValue, match="signing key"):
-        Client(settings, 3, Key.from_seed(0))
-    with pytest.raises(BadValue, match="verifying keys"):
-        Server(settings)
+        Client(settings, 3, Key.from_seed(0), None, keys)
+    for wrong in (None, {3: keys[3]}, keys | {7: bytes(31)}):
+        with pytest.raises(BadValue, match="client 7 has no verifying key|client 3 has no verifying key"):
+            Client(settings, 3, Key.from_seed(0), signing(3), wrong)
+        with pytest.raises(BadValue, match="no verifying key"):
+            Server(settings, wrong)
     with pytest.raises(BadValue, match="not in the cohort"):
         Client(agreed(), 4, Key.from_seed(0))

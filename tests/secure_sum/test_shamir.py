@@ -79,3 +79,21 @@ def test_shares_that_do_not_fit_are_refused() -> None:
     shares = shamir.split(shamir.polynomial(bytes(32), 3, Key.from_seed(2)), [1, 2, 3])
     with pytest.raises(BadMessage, match="do not fit"):
         shamir.secret_of({**shares, 2: shares[2] + 1})
+
+
+def test_one_share_too_few_fits_every_secret_in_the_whole_field() -> None:
+    """Whatever the secret, one more value makes the polynomial through it and the known shares: each is as possible."""
+    known = dict(list(shamir.split(shamir.polynomial(bytes(32), 4, Key.from_seed(3)), range(1, 6)).items())[:3])
+    for number in range(5):
+        secret = int.from_bytes(Key.from_seed(number).stream(32), "big")
+        assert shamir.join({**known, 9: _through({**known, 0: secret}, 9)}) == secret
+
+
+def _through(points: dict[int, int], place: int) -> int:
+    """The value at another place of the polynomial through these."""
+    found = 0
+    for one, value in points.items():
+        for other in points.keys() - {one}:
+            value = value * (place - other) * pow(one - other, -1, shamir.PRIME) % shamir.PRIME
+        found += value
+    return found % shamir.PRIME

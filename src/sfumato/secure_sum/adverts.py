@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from sfumato.errors import BadValue
 from sfumato.secure_sum.errors import BadMessage
 from sfumato.secure_sum.keys import KEY, check_public, sign, verify
 from sfumato.secure_sum.messages import advert_size
@@ -23,6 +24,14 @@ class Advert:
     mask: bytes
     channel: bytes
     check: bytes
+
+
+def known_keys(settings: SumSettings, verifying: Mapping[int, bytes] | None) -> dict[int, bytes]:
+    """The verifying keys of the whole cohort, where they are needed."""
+    found = {client: key for client, key in (verifying or {}).items() if len(key) == KEY}
+    if settings.power is Power.ACTIVE and (missing := set(settings.clients) - found.keys()):
+        raise BadValue(f"client {min(missing)} has no verifying key of {KEY} bytes. Hand in those of the whole cohort.")
+    return found
 
 
 def sign_advert(advert: Advert, settings: SumSettings, client: int, signing: Ed25519PrivateKey | None) -> bytes:

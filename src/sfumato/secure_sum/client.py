@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sfumato.errors import BadValue
 from sfumato.key import Key
 from sfumato.secure_sum import shamir
-from sfumato.secure_sum.adverts import Advert, read_advert, sign_advert
+from sfumato.secure_sum.adverts import Advert, known_keys, read_advert, sign_advert
 from sfumato.secure_sum.errors import BadMessage, Refused
 from sfumato.secure_sum.keys import SIGNATURE, agree, derive, public_of, seal, sign, unseal
 from sfumato.secure_sum.masks import add_mask, own_key, pair_key, seed_check, sign_of, to_modulus
@@ -24,7 +24,7 @@ from sfumato.secure_sum.survivors import CONFIRM, check_confirmations, check_sur
 _STEPS = ("advertise", "share", "mask", "confirm", "unmask", "nothing")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Shares:
     """Of one client's mask key and seed, as another holds them."""
 
@@ -53,12 +53,10 @@ class Client:
     ) -> None:
         if number not in settings.places:
             raise BadValue(f"client {number} is not in the cohort of this round. Make one for each client of it.")
-        if settings.power is Power.ACTIVE and (signing is None or not set(settings.clients) <= set(verifying or ())):
-            raise BadValue(
-                "against an active server a client needs its signing key, and the verifying keys of the whole cohort."
-            )
+        if settings.power is Power.ACTIVE and signing is None:
+            raise BadValue(f"against an active server client {number} needs its signing key. Hand it in.")
         self.settings, self.number = settings, number
-        self._signing, self._verifying = signing, dict(verifying or {})
+        self._signing, self._verifying = signing, known_keys(settings, verifying)
         own = key.child("secure sum", round=settings.digest.hex(), client=number)
         self._channel, self._mask, self._seed = (own.child(name).stream(32) for name in ("channel", "mask", "seed"))
         self._polynomials = own.child("polynomials")
@@ -75,9 +73,21 @@ class Client:
         if self._step != step:
             raise Refused(f"client {self.number} was asked to {step}; in this round it would do {self._step}.")
         self._step = _STEPS[-1]
-        yield
+        try:
+            yield
+        except Exception:
+            self._forget()
+            raise
         following = _STEPS[_STEPS.index(step) + 1]
         self._step = "unmask" if following == "confirm" and self.settings.power is Power.FOLLOWS else following
+        if self._step == _STEPS[-1]:
+            self._forget()
+
+    def _forget(self) -> None:
+        """What was secret in this round is of no more use."""
+        self._channel = self._mask = self._seed = b""
+        self._polynomials = Key.from_seed(0)
+        self._received = {}
 
     def advertise(self) -> bytes:
         """Its public keys of this round."""

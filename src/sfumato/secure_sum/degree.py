@@ -25,6 +25,7 @@ from sfumato.errors import BadValue
 
 LARGEST_EXPOSURE = Fraction(1, 2**40)  # of a round, for which settings are accepted
 SMALL = 100  # clients, up to which all are neighbours
+MOST_NEIGHBOURS = 1000  # short of all: beyond, the chances take long to compute
 LARGEST_GIVING_UP = Fraction(1, 2**20)  # of a round, when the number of neighbours is chosen
 
 
@@ -84,7 +85,7 @@ def enough(clients: int, colluding: int, smallest: int) -> tuple[int, int]:
             f"{colluding} of {clients} clients may collude, and a sum has at least {smallest} rows: none of them need be honest. "
             "Ask for more rows in a sum than clients that may collude."
         )
-    for neighbours in range(2, clients - 1 if clients > SMALL else 0, 2):
+    for neighbours in range(2, min(clients - 1, MOST_NEIGHBOURS + 1) if clients > SMALL else 0, 2):
         threshold = _smallest_threshold(clients, colluding, smallest, neighbours)
         if threshold and giving_up(clients, smallest, neighbours, threshold) <= LARGEST_GIVING_UP:
             return neighbours, threshold

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from sfumato.errors import BadValue
-from sfumato.secure_sum.degree import LARGEST_EXPOSURE, enough, exposure, giving_up
+from sfumato.secure_sum.degree import LARGEST_EXPOSURE, MOST_NEIGHBOURS, enough, exposure, giving_up
 from sfumato.secure_sum.graph import around, circle
 from sfumato.secure_sum.modulus import LARGEST_WRAP, wrap_chance
 from sfumato.secure_sum.power import Power
@@ -61,8 +61,11 @@ class SumSettings:
                 "choose colluding < smallest <= the number of clients",
             )
         everybody = self.neighbours == count - 1
-        if not everybody and not (2 <= self.neighbours < count and self.neighbours % 2 == 0):
-            raise self._wrong(f"{self.neighbours} neighbours", f"use all {count - 1} others, or an even number of them")
+        most = min(count, MOST_NEIGHBOURS)
+        if not everybody and not (2 <= self.neighbours <= most and self.neighbours % 2 == 0):
+            raise self._wrong(
+                f"{self.neighbours} neighbours", f"use all {count - 1} others, or an even number up to {most}"
+            )
         least, most = (self.colluding + 1, self.smallest) if everybody else (1, self.neighbours)
         if not least <= self.threshold <= most:
             raise self._wrong(

@@ -28,6 +28,9 @@ def take_masks_off(
     """
     total = summed.copy()
     for client, held in shares.items():
+        partners = settings.near(client) & frozenset(survivors)
+        if not partners:  # none of its masks are in the sum
+            continue
         secret = _given_back(settings, client, held)
         if client in survivors:
             if seed_check(settings, secret, client) != adverts[client].check:
@@ -36,7 +39,7 @@ def take_masks_off(
         else:
             if public_of(secret) != adverts[client].mask:
                 raise BadMessage(f"the shares of client {client}'s mask key give another one.")
-            for other in settings.near(client) & frozenset(survivors):
+            for other in partners:
                 common = pair_key(settings, secret, adverts[other].mask, client, other)
                 add_mask(total, common, sign_of(client, other))
     return total
