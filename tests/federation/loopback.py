@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-import torch
-
 from sfumato.data.population import Population
-from sfumato.engine.clients import Clients
+from sfumato.engine.clients import Clients, Total
 from sfumato.engine.plan import Plan
 from sfumato.federation.question import OK, TRAIN, Question, answer_of
+from sfumato.federation.summing import SumAnswers
 from sfumato.federation.terms import Agreement, Terms
 from sfumato.federation.wire import Letter
 
@@ -44,19 +43,25 @@ class Loopback:
         pass
 
 
-@dataclass
 class PlainClient:
     """A client without an owner's policy: it does whatever it is asked."""
 
-    people: Population
-    number: int
-    memory: dict[int, dict[str, torch.Tensor]] = field(default_factory=dict)
+    def __init__(self, people: Population, number: int) -> None:
+        self.people, self.number = people, number
+        self.sums = SumAnswers(self.agree, lambda question: self.total(question).rows, lambda session: True)
 
     def __call__(self, letter: Letter) -> Letter:
-        if letter.kind != TRAIN:
-            return Letter(OK)
-        question = Question.read(letter)
+        if letter.kind == TRAIN:
+            return answer_of(self.total(Question.read(letter)))
+        answer = self.sums.handlers().get(letter.kind)
+        return Letter(OK) if answer is None else answer(letter)
+
+    def agree(self, question: Question) -> Agreement:
         agreement = Agreement.of(Terms.read(question.terms), question.public)
-        assert agreement.hash == question.hash and question.client == self.number and question.shared_keys is not None
-        clients = Clients(agreement.job, self.people, Plan())
-        return answer_of(clients((question.start(*question.shared_keys), [self.number])).total)
+        assert agreement.hash == question.hash and question.client == self.number
+        return agreement
+
+    def total(self, question: Question) -> Total:
+        assert question.shared_keys is not None
+        clients = Clients(self.agree(question).job, self.people, Plan())
+        return clients((question.start(*question.shared_keys), [self.number])).total

@@ -150,6 +150,40 @@ def test_shares_that_are_missing_give_the_round_up_and_count_it(settings: Settin
         *_, progress = run
         assert torch.equal(progress.params, run.start.params) != moves
         assert run.ledger.count == 3 and all(entry.settled for entry in run.ledger.entries())
+        if not gone:  # whole numbers: the bits of a sum in the open
+            assert torch.equal(progress.params, here(request, settings))
+
+
+@pytest.mark.parametrize("kind", ["sum.keys", "sum.share", "sum.row", "sum.unmask"])
+def test_a_secure_sum_goes_on_without_who_drops_out_in_any_phase(kind: str, settings: Settings, tmp_path: Path) -> None:
+    request = replace(asked("dp-fedavg-shares", rounds=2, sample="everyone", smallest=4), secure=True)
+    answers = everybody(request)
+    whole = answers[2]
+    answers[2] = lambda letter: late(letter) if letter.kind == kind else whole(letter)
+    said: list[str] = []
+    wire = Loopback(answers)
+    run = served(request, settings, wire, tmp_path / "run", tell=said.append).run
+    *_, progress = run
+    there = kind == "sum.unmask"  # its row was in the sum by then
+    assert said == ([] if there else [f"round {number}: 4 of 5 replied, 1 dropped-out" for number in (1, 2)])
+    assert not torch.equal(progress.params, run.start.params)
+    if there:
+        assert torch.equal(progress.params, here(request, settings))
+    rows = [letter.tensors for _, letter in wire.asked if "row" in letter.tensors]
+    assert not rows
+
+
+def test_the_guarantee_of_a_secure_sum_names_the_servers_power(settings: Settings, tmp_path: Path) -> None:
+    request = replace(asked("dp-fedavg-shares", rounds=1, sample="everyone", smallest=4), secure=True)
+    run = served(request, settings, Loopback(everybody(request)), tmp_path / "run").run
+    list(run)
+    said = str(run.guarantee(server=True))
+    assert "follows the protocol of the secure sum" in said and "at most 1 of the 5 clients" in said
+    assert "simulated" not in said
+    prepared = prepared_for(request, settings)
+    people = replace(prepared.population, load=people_of(request).load)
+    alone = simulate(prepared.round, people, prepared.module, prepared.objective, rounds=1, seed=7, plan=Plan())
+    assert "the secure sum is simulated" in str(alone.guarantee(1e-5, server=True))
 
 
 def test_a_wire_that_is_lost_is_begun_anew(settings: Settings, tmp_path: Path) -> None:

@@ -34,6 +34,9 @@ class Workers(Protocol):
         nobody has given before: a round that is done again then gets new noise, and both count.
         """
 
+    def assumptions(self) -> tuple[str, ...]:
+        """What a guarantee must say of who computes, and sees what."""
+
     def blocks(self, start: Start, ids: Sequence[int]) -> Iterator[Block]:
         """What these clients give, in their order. Nobody else's key or memory than theirs may reach who computes it.
 
@@ -70,6 +73,10 @@ class Here:
 
     def kernels(self) -> tuple[object, ...]:
         return kernels_here()
+
+    def assumptions(self) -> tuple[str, ...]:
+        simulated = self.clients.job.slots.round.channel.simulated
+        return (simulated,) if simulated else ()
 
     def close(self) -> None:
         """Stop its own workers and give the threads back."""

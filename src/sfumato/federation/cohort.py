@@ -16,8 +16,8 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -26,8 +26,12 @@ from sfumato.engine.clients import Block, Clients, Start, Total
 from sfumato.engine.slots import Opening, Slots
 from sfumato.engine.workers import GivenUp
 from sfumato.federation.question import OK, RELEASED, TRAIN, Question
+from sfumato.federation.summing import Summing, check_summed, fewest, is_summed, sum_settings
 from sfumato.federation.terms import Agreement
 from sfumato.federation.wire import Letter, Wire, WireLost
+from sfumato.key import Key
+from sfumato.secure_sum import GaveUp
+from sfumato.secure_sum import assumptions as words_of
 
 ASSUMES = (
     "nodes that are offline are counted in the population",
@@ -78,30 +82,63 @@ class Federation:
     agreement: Agreement
     deadline: float
     public: PublicData | None = None
+    verifying: Mapping[int, bytes] | None = None  # the keys that clients sign with, against an active server
     tell: Callable[[Tally], object] = lambda tally: None
     _name: str = field(default_factory=lambda: os.urandom(16).hex(), init=False)
     _replied: tuple[int, ...] = field(default=(), init=False)
     _seen: set[int] = field(default_factory=set, init=False)
 
+    def __post_init__(self) -> None:
+        if is_summed(self._slots):
+            check_summed(self._slots)
+
     def kernels(self) -> tuple[object, ...]:
         """A name that no other process has: who replies may be others the next time."""
         return "between machines", self._name
+
+    def assumptions(self) -> tuple[str, ...]:
+        """What holds between machines; of a secure sum, in a round in which everybody who is drawn is online."""
+        if not is_summed(self._slots):
+            return ASSUMES
+        drawn = range(
+            max(fewest(self._slots), math.ceil(self._slots.round.sample.expected(self.agreement.terms.clients)))
+        )
+        opening = self._slots.open(0, Key.from_seed(0), train=lambda data: torch.zeros(self._slots.length))
+        return (*ASSUMES, *words_of(sum_settings(self.agreement, opening, bytes(32), drawn)))
 
     def close(self) -> None:
         """The wire belongs to whoever made it."""
 
     def blocks(self, start: Start, ids: Sequence[int]) -> Iterator[Block]:
         """The messages of those who replied in time, in the order in which they were drawn."""
+        if is_summed(self._slots):
+            yield self._summed(start, list(ids))
+            return
         found = self._asked(start, list(ids))
         self._replied = tuple(client for client in ids if client in found)
-        if len(found) < self.floor(len(ids)):
+        if self._slots.sent.share is not None and len(found) < fewest(self._slots):
             raise GivenUp
         yield from (found[client] for client in self._replied)
 
-    def floor(self, drawn: int) -> int:
-        """How many must reply for what the round states: those whose shares of noise it counts on, else nobody."""
-        counts_on_shares = self._slots.sent.share is not None
-        return (getattr(self._slots.round.channel, "smallest", 0) or drawn) if counts_on_shares else 0
+    def _summed(self, start: Start, ids: list[int]) -> Block:
+        """The sum of those who stayed to the end, and nothing else of them."""
+        asked = [client for client in ids if client in self._back()]
+        questions = {client: self.question(start, client) for client in asked}
+        try:
+            if len(asked) < fewest(self._slots):
+                raise GaveUp(f"{len(asked)} are online.")
+            settings = sum_settings(self.agreement, start.opening, os.urandom(32), asked)
+            total, self._replied = Summing(self.wire, self.deadline, self.verifying).total(settings, questions)
+        except (GaveUp, WireLost) as error:
+            if isinstance(error, WireLost):
+                self.wire.restart()
+            self.tell(Tally(start.opening.number, len(ids), 0, Counter({"given-up": 1})))
+            raise GivenUp from None
+        grid = self._slots.sent.grid
+        assert grid is not None, "checked before the run began"
+        why = Counter({"dropped-out": len(ids) - len(self._replied)} if len(self._replied) < len(ids) else {})
+        self.tell(Tally(start.opening.number, len(ids), len(self._replied), why))
+        return Block(replace(total, rows=total.rows * grid), {}, torch.zeros(0, dtype=torch.int64))
 
     def _asked(self, start: Start, ids: list[int]) -> dict[int, Block]:
         online = self._back()

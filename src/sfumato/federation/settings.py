@@ -11,7 +11,6 @@ from typing import Any
 from sfumato.data.population import Population
 from sfumato.errors import BadValue, DataError, nearest
 from sfumato.facts import digest
-from sfumato.federation.cohort import ASSUMES
 from sfumato.federation.terms import declared_example, nobody_here
 
 KEYS = ("own", "shared")
@@ -93,7 +92,7 @@ class Settings:
         identity = digest("nodes", [member.key for member in members])
         example = declared_example(self.input_shape, self.input_type, self.target_shape, self.target_type)
         found = Population(name, len(members), nobody_here, identity if seeded else None, identity)
-        return dataclasses.replace(found, assumes=ASSUMES, example=example)
+        return dataclasses.replace(found, example=example)
 
 
 def read_registry(path: Path) -> tuple[Member, ...]:
