@@ -80,24 +80,36 @@ class Letter:
                 )
 
     def to_bytes(self) -> bytes:
-        """The letter as bytes: the same letter has the same bytes."""
+        """The letter as bytes; the same letter has the same bytes."""
+        return self.head() + self.body()
+
+    def head(self) -> bytes:
+        """The first part of its bytes: the kind and the facts, after their length."""
         head = json.dumps({"kind": self.kind, "facts": dict(self.facts)}, sort_keys=True, allow_nan=False).encode()
+        if len(head) > _LARGEST_HEAD:
+            raise BadLetter(
+                f"{len(head):,} bytes of facts are too many: at most {_LARGEST_HEAD:,}. Send them as tensors."
+            )
+        return len(head).to_bytes(_LENGTH, "big") + head
+
+    def body(self) -> bytes:
+        """The rest of its bytes: the tensors. Letters that differ in facts only have the same body."""
         body = safetensors.torch.save(
             {name: tensor.detach().cpu().contiguous().clone() for name, tensor in self.tensors.items()}
         )
-        if len(head) > _LARGEST_HEAD or _LENGTH + len(head) + len(body) > LARGEST:
+        if len(body) > LARGEST:
             raise BadLetter(
-                f"a letter of {len(head):,} bytes of facts and {len(body):,} of tensors is too large: at most "
-                f"{_LARGEST_HEAD:,} of facts and {LARGEST:,} in all. Send it in parts."
+                f"{len(body):,} bytes of tensors are too many for a letter: at most {LARGEST:,}. Send it in parts."
             )
-        return len(head).to_bytes(_LENGTH, "big") + head + body
+        return body
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Letter:
         """The letter that these bytes are; raises BadLetter, and nothing else, for bytes that are none."""
-        if len(data) > LARGEST:
-            raise BadLetter(f"{len(data):,} bytes are too many for a letter: at most {LARGEST:,}.")
-        split = split_of(data)
+        size = int.from_bytes(data[:_LENGTH], "big")
+        split = _LENGTH + size
+        if size > _LARGEST_HEAD or not split <= len(data) <= split + LARGEST:
+            raise BadLetter(f"{len(data):,} bytes with a head of {size:,} are no letter. It was cut or altered.")
         kind, facts = _read_head(data[_LENGTH:split])
         return cls(kind, facts, _read_body(data[split:]))
 
@@ -138,7 +150,7 @@ def _is_fact(fact: object) -> bool:
     return type(fact) is str or (type(fact) is float and math.isfinite(fact))
 
 
-def _read_head(head: bytes) -> tuple[Any, dict[str, Any]]:
+def _read_head(head: bytes) -> tuple[str, dict[str, str | int | float]]:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) != len(pairs):
             raise ValueError("a name twice")
@@ -148,11 +160,16 @@ def _read_head(head: bytes) -> tuple[Any, dict[str, Any]]:
         read = json.loads(head, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
         raise BadLetter(f"the head of a letter is no JSON ({type(error).__name__}). It was cut or altered.") from error
-    if not isinstance(read, dict) or read.keys() != {"kind", "facts"} or not isinstance(read["facts"], dict):
+    if not isinstance(read, dict) or read.keys() != {"kind", "facts"}:
         raise BadLetter(
             "the head of a letter has a kind and facts, and nothing else. It was written by something else."
         )
-    return read["kind"], read["facts"]
+    kind, facts = read["kind"], read["facts"]
+    if not isinstance(kind, str) or not isinstance(facts, dict) or not all(map(_is_fact, facts.values())):
+        raise BadLetter(
+            "the head of a letter has other facts than texts and numbers. It was written by something else."
+        )
+    return kind, facts
 
 
 def _read_body(body: bytes) -> dict[str, torch.Tensor]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from sfumato.federation.flower.parcel import Arrival, letter_in, question_parcel
+from sfumato.federation.flower.parcel import Arrival, letter_in, packing
 from sfumato.federation.flower.run import Run
 from sfumato.federation.wire import BadLetter, Letter
 
@@ -51,22 +51,20 @@ class Asking:
         """Ask those who are online and have not been asked; whoever comes online later is asked then."""
         if not self._unasked or time.monotonic() < self._next_look:
             return
-        for client in sorted(self._unasked.keys() & self._run.online()):
-            number, seconds = secrets.token_bytes(16), self._end - time.monotonic() + _SKEW
-            parcel = question_parcel(self._unasked[client], number, self._run.number, self._run.nodes[client], seconds)
-            if self._run.post(parcel):
-                self._open[parcel.name] = _Open(client, number)
-                del self._unasked[client]
+        with packing() as packer:
+            for client in sorted(self._unasked.keys() & self._run.online()):
+                letter, number = self._unasked[client], secrets.token_bytes(16)
+                seconds = self._end - time.monotonic() + _SKEW
+                parcel = packer.question(letter, number, self._run.number, self._run.nodes[client], seconds)
+                if self._run.post(parcel):
+                    self._open[parcel.name] = _Open(client, number)
+                    del self._unasked[client]
         self._next_look = time.monotonic() + _LOOK
 
     def look(self) -> Iterator[tuple[int, Letter]]:
         """Replies that have come whole since the last look."""
         for reply in self._run.replies([name for name, one in self._open.items() if one.arrival is None]):
-            if reply.failed:
-                self._run.forget(reply.tree.object_id)
-                self._drop(reply.to)
-            else:
-                self._open[reply.to].arrival = Arrival(reply.tree)
+            self._open[reply.to].arrival = Arrival(reply.tree)
         for name, one in list(self._open.items()):
             if one.arrival is None:
                 continue
@@ -77,23 +75,23 @@ class Asking:
             except (BadLetter, LookupError):
                 letter = None
             self._run.forget(one.arrival.name)
-            self._drop(name)
-            if letter is not None:
+            del self._open[name]
+            if letter is None:
+                self._run.forget(name)
+            else:
                 yield one.client, letter
 
     def withdraw(self) -> list[str]:
         """Take back what was not answered; the names of questions to which a reply may still come, to be dropped."""
-        for name in self._open:
+        for name, one in self._open.items():
             self._run.forget(name)
-        return list(self._open)
-
-    def _drop(self, name: str) -> None:
-        self._run.forget(name)
-        del self._open[name]
+            if one.arrival is not None:
+                self._run.forget(one.arrival.name)
+        return [name for name, one in self._open.items() if one.arrival is None]
 
 
 def _letter(arrival: Arrival, number: bytes) -> Letter:
-    found, letter = letter_in(arrival.message().content)
+    found, letter = letter_in(arrival.message())
     if not hmac.compare_digest(found, number):
         raise BadLetter("a reply to another question.")
     return letter

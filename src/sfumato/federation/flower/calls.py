@@ -6,6 +6,7 @@ a process holds a ledger, and decides itself. A request that fails raises `CallF
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -17,6 +18,9 @@ from flwr.supercore.interceptors import SuperExecAuthHttpInterceptor
 from flwr.supercore.protobuf.client import ProtobufCall, ProtobufClient, ProtobufRequestContext
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
+
+if (_log := logging.getLogger("httpx")).level == logging.NOTSET:
+    _log.setLevel(logging.WARNING)  # or it would tell of every look for a message
 
 _Client = TypeVar("_Client", bound=ProtobufClient)
 _Request = TypeVar("_Request")

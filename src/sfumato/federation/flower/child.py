@@ -27,7 +27,7 @@ class Child:
         self.log = write_private(folder / f"{name}.log", b"")
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", module, *arguments],
+                [sys.executable, "-P", "-m", module, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -59,14 +59,14 @@ class Child:
             return file.read().decode(errors="replace").strip()
 
     def close(self) -> None:
-        """Ask it to end, then end it; whatever it started in its session ends too."""
+        """Ask it to end; if it does not, end it and whatever it started in its session."""
         if self.alive:
             self._process.send_signal(signal.SIGTERM)
-            with suppress(subprocess.TimeoutExpired):
+            try:
                 self._process.wait(_PATIENCE)
-        with suppress(ProcessLookupError):  # its session has its number, and nobody else's processes
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+            except subprocess.TimeoutExpired:
+                os.killpg(self._process.pid, signal.SIGKILL)  # it lives, so the number of its session is still its own
+                self._process.wait()
         with suppress(BrokenPipeError):
             self._pipe.close()
 

@@ -16,7 +16,8 @@ from typing import Any
 
 from flwr.app import Message
 from flwr.common.constant import SubStatus
-from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree, PullObjectRequest, PushObjectRequest
+from flwr.common.serde import message_from_proto
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PullObjectRequest, PushObjectRequest
 from flwr.proto.node_pb2 import Node
 from flwr.proto.runtime_pb2 import (
     PullAppMessagesRequest,
@@ -28,7 +29,7 @@ from flwr.proto.runtime_pb2 import (
 from flwr.supercore.runtime import RuntimeHttpClient
 
 from sfumato.federation.flower.calls import CallFailed, call
-from sfumato.federation.flower.parcel import Arrival, letter_in, reply_parcel
+from sfumato.federation.flower.parcel import Arrival, letter_in, packing
 from sfumato.federation.flower.settings import NodeSettings
 from sfumato.federation.flower.supervised import SuperNode
 from sfumato.federation.wire import Letter
@@ -62,42 +63,37 @@ def serve(answer: Answer, settings: NodeSettings, stop: threading.Event | None =
 
 
 def _work(task: RuntimeHttpClient, answer: Answer) -> None:
-    """One task: a letter in, a letter out. SuperNode waits for a reply to every message, so there always is one."""
-    given = call(task.PullTaskInput, PullTaskInputRequest())  # with the app, which stays where it is
+    """One task: a letter in, a letter out. SuperNode waits until a message is replied to, so there always is a reply."""
+    given = call(task.PullTaskInput, PullTaskInputRequest())  # brings the run's app, which is left alone
     node, run = Node(node_id=given.context.node_id), given.run.run_id
-    message = _receive(task, node, run)
+    header, arrival = _receive(task, node, run)
     number = b""
-    try:
-        number, letter = letter_in(message.content)
-        reply = answer(letter)
-        parcel = reply_parcel(reply, number, message)
-    except Exception:  # of whatever kind: its text stays here
-        _log.exception("a letter was not answered")
-        parcel = reply_parcel(Letter("failed"), number, message)
-    pushed = call(
-        task.PushMessages, PushAppMessagesRequest(messages_list=[parcel.message], message_object_trees=[parcel.tree])
-    )
-    for name in pushed.objects_to_push:
-        request = PushObjectRequest(
-            node=node,
-            run_id=run,
-            object_id=name,
-            object_content=parcel.objects[name],
-            session_id=pushed.session_id,
-        )
-        call(task.PushObject, request)
+    with packing() as packer:
+        try:
+            number, letter = letter_in(arrival.message())
+            parcel = packer.reply(answer(letter), number, header)
+        except Exception:  # of whatever kind: its text stays on this host
+            _log.exception("a letter was not answered")
+            parcel = packer.reply(Letter("failed"), number, header)
+        request = PushAppMessagesRequest(messages_list=[parcel.message], message_object_trees=[parcel.tree])
+        pushed = call(task.PushMessages, request)
+        for name in pushed.objects_to_push:
+            push = PushObjectRequest(
+                node=node,
+                run_id=run,
+                object_id=name,
+                object_content=parcel.objects[name].deflate(),
+                session_id=pushed.session_id,
+            )
+            call(task.PushObject, push)
     call(task.PushTaskOutput, PushTaskOutputRequest(sub_status=SubStatus.COMPLETED))
 
 
-def _receive(task: RuntimeHttpClient, node: Node, run: int) -> Message:
-    """The message of a task; SuperNode gives out tasks whose message it is still receiving."""
-    tree: ObjectTree | None = None
-    while tree is None:
-        pulled = call(task.PullMessages, PullAppMessagesRequest())
-        tree = next(iter(pulled.message_object_trees), None)
-        if tree is None:
-            time.sleep(_ARRIVING)
-    arrival = Arrival(tree)
+def _receive(task: RuntimeHttpClient, node: Node, run: int) -> tuple[Message, Arrival]:
+    """The message of a task, its header and its objects; SuperNode gives out tasks whose message it is still receiving."""
+    while not (pulled := call(task.PullMessages, PullAppMessagesRequest())).messages_list:
+        time.sleep(_ARRIVING)
+    arrival = Arrival(pulled.message_object_trees[0])
 
     def pull(name: str) -> bytes | None:
         found = call(task.PullObject, PullObjectRequest(node=node, run_id=run, object_id=name))
@@ -105,11 +101,9 @@ def _receive(task: RuntimeHttpClient, node: Node, run: int) -> Message:
 
     while not arrival.step(pull):
         time.sleep(_ARRIVING)
-    call(
-        task.ConfirmMessageReceived,
-        ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=arrival.name),
-    )
-    return arrival.message()
+    confirm = ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=arrival.name)
+    call(task.ConfirmMessageReceived, confirm)
+    return message_from_proto(pulled.messages_list[0]), arrival
 
 
 @contextmanager

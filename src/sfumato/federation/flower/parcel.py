@@ -8,10 +8,12 @@ fits into one request. (Flower's arrays would do too, with two more objects a me
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from flwr.app import ConfigRecord, Message, Metadata, RecordDict
 from flwr.app.message import make_message, remove_content_from_message
 from flwr.common.constant import SUPERLINK_NODE_ID
@@ -19,6 +21,7 @@ from flwr.common.serde import message_to_proto
 from flwr.proto.message_pb2 import Message as MessageProto
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.supercore.inflatable.inflatable_object import (
+    InflatableObject,
     get_all_nested_objects,
     get_object_tree,
     iterate_object_tree,
@@ -26,7 +29,7 @@ from flwr.supercore.inflatable.inflatable_object import (
 )
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
-from sfumato.federation.wire import LARGEST, BadLetter, Letter, split_of
+from sfumato.federation.wire import LARGEST, BadLetter, Letter
 
 _PIECE = 2**23
 _MOST_OBJECTS = LARGEST // _PIECE + 4
@@ -35,11 +38,11 @@ _KIND = "train"  # Flower wants one of its own words
 
 @dataclass(frozen=True)
 class Parcel:
-    """A message without its objects, the tree of their names, and the objects' bytes by name."""
+    """A message without its objects, the tree of their names, and the objects by name."""
 
     message: MessageProto
     tree: ObjectTree
-    objects: dict[str, bytes]
+    objects: Mapping[str, InflatableObject]
 
     @property
     def name(self) -> str:
@@ -47,64 +50,75 @@ class Parcel:
         return self.tree.object_id
 
 
-def content_of(letter: Letter, question: bytes) -> RecordDict:
-    """A letter as Flower's records, marked with the question it asks or answers."""
-    data = letter.to_bytes()
-    split = split_of(data)
-    head = ConfigRecord({"question": question, "head": data[:split]})
-    starts = range(split, len(data), _PIECE)
-    pieces = {str(place): ConfigRecord({"piece": data[start : start + _PIECE]}) for place, start in enumerate(starts)}
-    return RecordDict({"head": head, **pieces})
+@contextmanager
+def packing() -> Iterator[Packer]:
+    """A Packer, while Flower takes the hashes that it has computed for granted."""
+    with no_object_id_recompute():
+        yield Packer()
 
 
-def letter_in(content: RecordDict) -> tuple[bytes, Letter]:
-    """The question and the letter in such records; anything else is a BadLetter."""
+class Packer:
+    """Makes parcels of letters; a body that several letters in a row share is written, cut and hashed once."""
+
+    def __init__(self) -> None:
+        self._shared: dict[str, torch.Tensor] = {}
+        self._pieces: list[ConfigRecord] = []
+
+    def question(self, letter: Letter, number: bytes, run: int, node: int, seconds: float) -> Parcel:
+        """A question to a node, which is void after so many seconds."""
+        metadata = Metadata(
+            run_id=run,
+            message_id="",
+            src_node_id=SUPERLINK_NODE_ID,
+            dst_node_id=node,
+            reply_to_message_id="",
+            group_id="",
+            created_at=time.time(),
+            ttl=seconds,
+            message_type=_KIND,
+        )
+        return _parcel(make_message(metadata=metadata, content=self._content(letter, number)))
+
+    def reply(self, letter: Letter, number: bytes, to: Message) -> Parcel:
+        """A reply to the question of this number."""
+        return _parcel(Message(self._content(letter, number), reply_to=to))
+
+    def _content(self, letter: Letter, number: bytes) -> RecordDict:
+        if not self._pieces or not _same(letter.tensors, self._shared):
+            body = letter.body()
+            self._pieces = [
+                ConfigRecord({"piece": body[start : start + _PIECE]}) for start in range(0, len(body), _PIECE)
+            ]
+            self._shared = dict(letter.tensors)
+        head = ConfigRecord({"number": number, "head": letter.head()})
+        return RecordDict({"head": head, **{str(place): piece for place, piece in enumerate(self._pieces)}})
+
+
+def letter_in(message: Message) -> tuple[bytes, Letter]:
+    """The number of the question and the letter in a message; anything else is a BadLetter."""
+    content = message.content
     try:
         head: dict[str, Any] = dict(content["head"])
         pieces: list[dict[str, Any]] = [dict(content[str(place)]) for place in range(len(content) - 1)]
-        question, parts = head.pop("question"), [head.pop("head"), *(piece.pop("piece") for piece in pieces)]
+        number, parts = head.pop("number"), [head.pop("head"), *(piece.pop("piece") for piece in pieces)]
     except KeyError as error:
         raise BadLetter(f"a message without {error} holds no letter.") from error
-    if head or any(pieces) or not all(isinstance(part, bytes) for part in [question, *parts]):
+    if head or any(pieces) or not all(isinstance(part, bytes) for part in [number, *parts]):
         raise BadLetter("a message with other records than a letter's holds no letter.")
-    return question, Letter.from_bytes(b"".join(parts))
-
-
-def question_parcel(letter: Letter, question: bytes, run: int, node: int, seconds: float) -> Parcel:
-    """A question to a node, which is void after so many seconds."""
-    metadata = Metadata(
-        run_id=run,
-        message_id="",
-        src_node_id=SUPERLINK_NODE_ID,
-        dst_node_id=node,
-        reply_to_message_id="",
-        group_id="",
-        created_at=time.time(),
-        ttl=seconds,
-        message_type=_KIND,
-    )
-    return _parcel(make_message(metadata=metadata, content=content_of(letter, question)))
-
-
-def reply_parcel(letter: Letter, question: bytes, to: Message) -> Parcel:
-    """A reply to a question."""
-    return _parcel(Message(content_of(letter, question), reply_to=to))
+    return number, Letter.from_bytes(b"".join(parts))
 
 
 class Arrival:
     """A message of which only the tree is known so far; its objects come one by one.
 
     Their names are hashes of their contents, which Flower checks: a message that was cut or altered never becomes complete.
+    One of more objects than any letter has is not pulled at all, and cannot be read.
     """
 
     def __init__(self, tree: ObjectTree) -> None:
         names = list(dict.fromkeys(node.object_id for node in iterate_object_tree(tree)))
-        if len(names) > _MOST_OBJECTS:
-            raise BadLetter(
-                f"a message of {len(names):,} objects is too large for a letter: at most {_MOST_OBJECTS:,}."
-            )
         self.name: str = tree.object_id
-        self._missing = names
+        self._missing = names if len(names) <= _MOST_OBJECTS else []
         self._contents: dict[str, bytes] = {}
 
     def step(self, pull: Callable[[str], bytes | None]) -> bool:
@@ -128,7 +142,10 @@ class Arrival:
 
 
 def _parcel(message: Message) -> Parcel:
-    with no_object_id_recompute():
-        message.metadata.__dict__["_message_id"] = message.object_id
-        objects = {name: thing.deflate() for name, thing in get_all_nested_objects(message).items()}
-        return Parcel(message_to_proto(remove_content_from_message(message)), get_object_tree(message), objects)
+    message.metadata.__dict__["_message_id"] = message.object_id
+    header = message_to_proto(remove_content_from_message(message))
+    return Parcel(header, get_object_tree(message), get_all_nested_objects(message))
+
+
+def _same(left: Mapping[str, torch.Tensor], right: Mapping[str, torch.Tensor]) -> bool:
+    return left.keys() == right.keys() and all(left[name] is right[name] for name in left)

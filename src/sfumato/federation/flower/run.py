@@ -27,7 +27,7 @@ from flwr.proto.runtime_pb2 import (
 from flwr.supercore.constant import NodeStatus, TaskType
 
 from sfumato.federation.certificates import public_pem
-from sfumato.federation.flower.calls import CallFailed, call, control, runtime
+from sfumato.federation.flower.calls import call, control, runtime
 from sfumato.federation.flower.parcel import Parcel
 
 _APP = """\
@@ -44,30 +44,30 @@ clientapp = "nothing:app"
 
 @dataclass(frozen=True)
 class Reply:
-    """That something came back for the question of this name. `failed`: no reply, but SuperLink's word that there will be none."""
+    """That something came back for the question of this name: a reply, or SuperLink's word that there will be none."""
 
     to: str
     tree: ObjectTree
-    failed: bool
 
 
 class Run:
     """What the server asks of SuperLink, in few words. Every method may raise CallFailed."""
 
-    def __init__(self, address: str, authority: Path, headers: Mapping[str, str], registry: Sequence[str]) -> None:
-        self._operator = control(address, authority, headers)
-        keys = [public_pem(line) for line in registry]
-        self.nodes = [
-            int(call(self._operator.RegisterNode, RegisterNodeRequest(public_key=key)).node_id) for key in keys
-        ]
-        started = call(self._operator.StartRun, StartRunRequest(fab=Fab(content=_app())))
-        self.number = int(started.run_id)
-        asking = runtime(address, authority, headers)
-        taken = call(asking.AcquireTask, AcquireTaskRequest(supported_task_types=[TaskType.SERVER_APP]))
-        asking.close()
-        if not taken.token or taken.task.run_id != self.number:
-            raise CallFailed("AcquireTask", ValueError("the run was taken by somebody else"))
-        self._server = runtime(address, authority, headers, taken.token)
+    def __init__(self, address: str, authority: Path, headers: Mapping[str, str]) -> None:
+        self._to = (address, authority, headers)
+        self._operator, self._server = control(*self._to), runtime(*self._to)
+        self.nodes: list[int] = []
+        self.number = 0
+
+    def open(self, registry: Sequence[str]) -> None:
+        """Register the nodes, start the run, and take its task."""
+        for line in registry:
+            registered = call(self._operator.RegisterNode, RegisterNodeRequest(public_key=public_pem(line)))
+            self.nodes.append(int(registered.node_id))
+        self.number = int(call(self._operator.StartRun, StartRunRequest(fab=Fab(content=_app()))).run_id)
+        taken = call(self._server.AcquireTask, AcquireTaskRequest(supported_task_types=[TaskType.SERVER_APP]))
+        self._server.close()
+        self._server = runtime(*self._to, taken.token)
         call(self._server.PullTaskInput, PullTaskInputRequest())
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ class Run:
                 node=_SELF,
                 run_id=self.number,
                 object_id=name,
-                object_content=parcel.objects[name],
+                object_content=parcel.objects[name].deflate(),
                 session_id=answer.session_id,
             )
             call(self._server.PushObject, push)
@@ -103,7 +103,7 @@ class Run:
         """Which questions have been replied to since the last look; each is told once."""
         found = call(self._server.PullMessages, PullAppMessagesRequest(message_ids=questions))
         return [
-            Reply(message.metadata.reply_to_message_id, tree, message.HasField("error"))
+            Reply(message.metadata.reply_to_message_id, tree)
             for message, tree in zip(found.messages_list, found.message_object_trees, strict=True)
         ]
 

@@ -53,12 +53,15 @@ class FlowerWire:
         threading.Thread(target=_beat, args=(self._run, self._ended), daemon=True).start()
 
     def _open_run(self, headers: Mapping[str, str]) -> Run:
-        end = time.monotonic() + _START
+        run, end = Run(self.settings.address, self.settings.authority, headers), time.monotonic() + _START
         while True:
             try:
-                return Run(self.settings.address, self.settings.authority, headers, self.settings.registry)
+                run.online()
+                run.open(self.settings.registry)
+                return run
             except CallFailed as error:
                 if not self._child.alive or error.refused or time.monotonic() > end:
+                    run.close()
                     raise self._lost(error) from error
             time.sleep(0.05)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sfumato.errors import BadValue
+from sfumato.federation.certificates import public_pem
 
 _PORTS = range(1, 2**16)
 
@@ -31,7 +32,7 @@ class ServerSettings:
     def __post_init__(self) -> None:
         _check_port(self.port)
         _check_poll(self.poll)
-        if not self.registry or len(set(self.registry)) < len(self.registry):
+        if not self.registry or len({public_pem(line) for line in self.registry}) < len(self.registry):
             raise BadValue(
                 f"a registry of {len(self.registry)} keys is empty or has a key twice. Give each node its own."
             )
