@@ -11,6 +11,7 @@ from sfumato.commands.account import account
 from sfumato.commands.curve import curve
 from sfumato.commands.evaluate import evaluate
 from sfumato.commands.ledger import ledger
+from sfumato.commands.node import node
 from sfumato.commands.plan import plan
 from sfumato.commands.recipes import explain, recipes
 from sfumato.commands.report import report
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 for command in (train, tune, recipes, explain, evaluate, report, account, plan, curve, ledger, reproduce):
     app.command(command.__name__, context_settings={"terminal_width": _COLUMNS - 2} if _NARROW else None)(command)
+app.add_typer(node)
 
 
 @app.callback()

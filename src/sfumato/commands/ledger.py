@@ -153,17 +153,24 @@ def _own(book: Ledger) -> list[dict[str, Any]]:
 
 def _lines(book: Ledger, found: dict[str, Any], delta: float) -> list[str]:
     from sfumato.guarantee import rounded_up
+    from sfumato.ledger.ledger import PROMISE
 
     entries = book.entries()
     lines = [f"population {found['population']}: {book.count} rounds reserved"]
     for run in dict.fromkeys(entry.run for entry in entries):
         own = [entry for entry in entries if entry.run == run]
         cost = own[0].costs.get(Unit.CLIENT) or next(iter(own[0].costs.values()))
-        notes = [f"{len(own)} rounds", cost.world.words(), cost.relation.words]
+        promised = run.startswith(PROMISE)
+        rounds = (
+            f"{max(entry.round for entry in own) + 1} rounds promised by its server"
+            if promised
+            else f"{len(own)} rounds"
+        )
+        notes = [rounds, cost.world.words(), cost.relation.words]
         notes += ["seeded"] if own[0].seeded else []
         unsettled = sum(not entry.settled for entry in own)
-        notes += [f"{unsettled} never settled"] if unsettled else []
-        lines.append(f"  run {run[:8]}: {'; '.join(notes)}")
+        notes += [f"{unsettled} never settled"] if unsettled and not promised else []
+        lines.append(f"  run {run.removeprefix(PROMISE)[:8]}: {'; '.join(notes)}")
     if len({entry.costs[Unit.CLIENT].relation for entry in entries if Unit.CLIENT in entry.costs}) > 1:
         lines.append("  relations differ, so everything is stated under replace, which all of them have")
     spent = list(found["spent"].values())

@@ -32,6 +32,7 @@ from sfumato.ledger.spent import Cost, total
 
 SCHEMA = 2
 UNNAMED = "unnamed"  # clients of whom nobody said who they are
+PROMISE = "promise:"  # begins the name of a run of which its owner knows only what a server has promised
 _TABLES = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS spending (
@@ -141,11 +142,16 @@ class Ledger:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What must hold for everything in it to add up, and what nobody checks."""
-        if self.fact("clients") != UNNAMED:
-            return ()
-        return (
-            "all runs in the ledger have the same clients under the same numbers (no ids were given, so nobody checks)",
-        )
+        found = []
+        if self.fact("clients") == UNNAMED:
+            found.append(
+                "all runs in the ledger have the same clients under the same numbers (no ids were given, so nobody checks)"
+            )
+        if self._row("SELECT 1 FROM spending WHERE run LIKE ?", f"{PROMISE}%") is not None:
+            found.append(
+                "servers have drawn cohorts in secret, added the noise and begun no more rounds than they promised (nobody checks)"
+            )
+        return tuple(found)
 
     @property
     def other_numbers(self) -> bool:
@@ -206,9 +212,13 @@ class Ledger:
         epsilon, delta, unit = json.loads(found)
         return Budget(epsilon, delta, Unit(unit))
 
-    def set_budget(self, budget: Budget) -> None:
-        """Set the common budget; it holds for every later reservation."""
-        self._set_fact("budget", json.dumps([budget.epsilon, budget.delta, budget.unit]))
+    def set_budget(self, budget: Budget | None) -> None:
+        """Set the common budget, or take it away; it holds for every later reservation."""
+        if budget is not None:
+            self._set_fact("budget", json.dumps([budget.epsilon, budget.delta, budget.unit]))
+        elif self.fact("budget") is not None:
+            with self._writing():
+                self._connection.execute("DELETE FROM facts WHERE name = 'budget'")
 
     @property
     def own_budgets(self) -> tuple[Budget, ...]:
@@ -253,6 +263,10 @@ class Ledger:
             )
             return int(cursor.lastrowid or 0)
 
+    def check(self, costs: Mapping[Unit, Cost]) -> None:
+        """Refuse what `reserve` would refuse as too much, and write nothing."""
+        self._check_budget(costs)
+
     def _check_budget(self, costs: Mapping[Unit, Cost]) -> None:
         common = () if self.budget is None else (self.budget,)
         for budget in (*common, *self.own_budgets):
@@ -288,6 +302,11 @@ class Ledger:
     def count_of(self, run: str) -> int:
         """How many reservations a run has."""
         return int(self._row("SELECT COUNT(*) FROM spending WHERE run = ?", run)[0])
+
+    def last_of(self, run: str) -> tuple[int, int] | None:
+        """The highest round, and the highest attempt, that a run has reserved."""
+        round, attempt = self._row("SELECT MAX(round), MAX(attempt) FROM spending WHERE run = ?", run)
+        return None if round is None else (int(round), int(attempt))
 
     @property
     def inputs_changed(self) -> bool:

@@ -1,0 +1,230 @@
+"""A node's answers: a pure function of a letter, node.toml, and what lies in the node's own folder. It knows of no network.
+
+The order is: check (public facts, node.toml, the ledgers), reserve (committed to disk), load, train, answer. Refusals leave as
+codes, never as text; why, stands in the owner's own log. No code depends on the records, but for what cannot be avoided:
+their shape or type is not that of the terms; they changed since the same question was asked, or while they were read; training
+failed on them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from safetensors.torch import save
+
+from sfumato.data.fingerprint import of_tensors
+from sfumato.data.population import Population
+from sfumato.engine.checkpoint import write_atomically
+from sfumato.engine.clients import START, Clients
+from sfumato.engine.plan import Plan
+from sfumato.facts import digest
+from sfumato.federation.node.asked import Asked
+from sfumato.federation.node.books import Books, unwritable
+from sfumato.federation.node.costs import Dues
+from sfumato.federation.node.journal import Journal
+from sfumato.federation.node.log import Log, file_log
+from sfumato.federation.node.memory import Memory
+from sfumato.federation.node.own_data import Find, as_client, own_data
+from sfumato.federation.node.policy import Policy
+from sfumato.federation.node.rules import Refused, judged
+from sfumato.federation.node.secret import answer_key, inputs_digest, lasting_key, question_digest, secret_of
+from sfumato.federation.question import CHECK, END, FAILED, OK, RELEASED, TRAIN, Question, answer_of
+from sfumato.federation.terms import Agreement, BadTerms, Terms
+from sfumato.federation.wire import BadLetter, Letter
+from sfumato.key import Key
+from sfumato.pieces.protocol import PersonalPiece
+
+_AGREEMENTS = 4  # building one takes a while, and a server has few runs at a time
+
+
+class Node:
+    """The owner's side of one client. `node(letter)` is the answer; a further kind of letter gets a handler of its own.
+
+    `data` finds the node's records, and `log` takes the lines of the owner's log; else they are those of node.toml.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        data: Find | None = None,
+        log: Log | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.policy, self.clock = policy, clock
+        self.data = data or own_data(policy.data)
+        self.secret = secret_of(policy.folder)
+        self.log = log or file_log(policy.folder / "node.log")
+        self.handlers: dict[str, Callable[[Letter], Letter]] = {
+            CHECK: self.check,
+            TRAIN: self.train,
+            RELEASED: self.released,
+            END: self.end,
+        }
+        self._lock = threading.Lock()
+        self._judged: dict[str, tuple[Agreement | None, list[Refused]]] = {}
+        self._people: tuple[object, Population] | None = None
+
+    def __call__(self, letter: Letter) -> Letter:
+        with self._lock:
+            try:
+                if letter.kind not in self.handlers:
+                    raise Refused("refused.kind", "this version knows no such letter")
+                return self.handlers[letter.kind](letter)
+            except Refused as refusal:
+                self.log(f"{letter.kind}: {refusal}")
+                return Letter(refusal.code)
+            except (BadLetter, BadTerms) as error:
+                self.log(f"{letter.kind}: refused.letter: {error}")
+                return Letter("refused.letter")
+            except Exception as error:
+                self.log(f"{letter.kind}: failed: {type(error).__name__}: {error}")
+                return Letter(FAILED)
+
+    def check(self, letter: Letter) -> Letter:
+        """Whether `train` would be refused, as far as that is known without the records; spends nothing."""
+        self.reserve(self.asked(letter), dry=True)
+        return Letter(OK)
+
+    def train(self, letter: Letter) -> Letter:
+        """Reserve, then train on the node's own records."""
+        asked = self.asked(letter)
+        if asked.terms.sum:
+            raise Refused("refused.sum", "the run agreed on a secure sum, and a row that is not masked would leave")
+        key, data = self.reserve(asked)
+        question, memory = asked.question, self.memory(asked)
+        people = self.people(asked, data)
+        clients, lasting = question.shared_keys or (key, lasting_key(self.secret, asked.run))
+        start = question.start(clients, lasting, memory.before(asked.round) or None)
+        block = Clients(asked.agreement.job, people, Plan())((start, [question.client]))
+        if question.client in block.stays:
+            with unwritable():
+                memory.wait(asked.round, question.attempt, block.stays[question.client])
+        self.log(f"train: answered round {asked.round + 1} of {asked.run!r}")
+        return answer_of(block.total)
+
+    def released(self, letter: Letter) -> Letter:
+        """Hear the parameters that a round gave in which this client took part, and remember what it keeps of it."""
+        asked = self.asked(letter)
+        self._hear(asked)
+        question, personal = asked.question, asked.agreement.job.slots.round.personal
+        memory = self.memory(asked)
+        rows = memory.trained(asked.round, question.attempt)
+        if rows is not None:
+            if isinstance(personal, PersonalPiece):
+                rows = {START: personal.keep(rows[START], question.params, question.client)}
+            with unwritable():
+                memory.keep(asked.round, rows)
+        return Letter(OK)
+
+    def end(self, letter: Letter) -> Letter:
+        """Keep the model that a run has given, in the node's folder."""
+        asked = self.asked(letter)
+        self._hear(asked)
+        module = asked.agreement.job.with_params(asked.question.params)
+        tensors = {name: value.contiguous().clone() for name, value in module.state_dict().items()}
+        path = self.policy.place / "models" / f"{digest(asked.run)}.safetensors"
+        with unwritable():
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_atomically(path, save(tensors, {"run": asked.run}), mode=0o600)
+        self.log(f"end: the model of {asked.run!r} is {path}")
+        return Letter(OK)
+
+    def asked(self, letter: Letter) -> Asked:
+        """The question in a letter, if it is for this client and the owner allows its terms."""
+        question = Question.read(letter)
+        if question.client != self.policy.client:
+            raise Refused("refused.client", f"asked as client {question.client}, and this is {self.policy.client}")
+        agreement = self._agreed(question)
+        if agreement.hash != question.hash:
+            raise Refused("refused.hash", "what this node builds from the terms is not what the server has built")
+        if (agreement.terms.keys == "own") != (question.shared_keys is None):
+            raise Refused("refused.keys", "keys of clients are sent if and only if the terms say that they are shared")
+        asked = Asked(question, agreement, Dues.of(agreement, question.client))
+        asked.check_form()
+        return asked
+
+    def _agreed(self, question: Question) -> Agreement:
+        public = question.public
+        name = digest(question.terms, None if public is None else (public.name, of_tensors(public.records)))
+        if name not in self._judged:
+            found = judged(self.policy, Terms.read(question.terms), public)
+            self._judged = dict([*self._judged.items(), (name, found)][-_AGREEMENTS:])
+        agreement, refusals = self._judged[name]
+        if refusals:
+            raise refusals[0]
+        assert agreement is not None, "what is not refused is built"
+        return agreement
+
+    def reserve(self, asked: Asked, dry: bool = False) -> tuple[Key, Population]:
+        """Commit what an answer costs; its key, and the records that it is for, not loaded yet.
+
+        With `dry` it only refuses what it would refuse.
+        """
+        asked.check_opening()
+        data = self.data()
+        inputs = inputs_digest(data.fingerprint, self.memory(asked).before(asked.round))
+        key = answer_key(self.secret, asked.run, question_digest(asked.question), inputs)
+        with self._records(asked) as (journal, books):
+            new, limit = not journal.holds(key.digest), self.policy.rounds_per_day
+            if new and limit is not None and journal.within_a_day(self.clock()) >= limit:
+                raise Refused("refused.often", f"{limit} rounds were answered in the last 24 hours")
+            told = asked.told(journal.of_run(asked.run) + new)
+            entry = (asked.dues, asked.run, asked.round, asked.question.attempt, key.digest, asked.seeded)
+            if not dry:
+                journal.note_run(asked.run, asked.same_run)
+            books.promise(asked.dues, asked.run, told, asked.same_run, asked.seeded, dry)
+            books.answer(*entry, dry)
+            if not dry:
+                journal.note(asked.run, key.digest, self.clock())
+        return key, data
+
+    def people(self, asked: Asked, data: Population) -> Population:
+        """The run's population, of which this node's one client is here and loaded, in the shape of the terms."""
+        terms, number = asked.terms, asked.question.client
+        name = (data.fingerprint, terms.features, terms.clients)
+        if self._people is None or self._people[0] != name or data.fingerprint is None:
+            self._people = None
+            people = as_client(data, number, terms.clients, terms.features)
+            if self.data().fingerprint != data.fingerprint:
+                raise Refused("refused.changed", "the records changed while they were read")
+            self._people = name, people
+        found, wanted = self._people[1].client(number).train, terms.example
+        for own, declared in zip(found, wanted, strict=True):
+            if own.shape[1:] != declared.shape[1:] or own.dtype != declared.dtype:
+                raise Refused(
+                    "refused.shape",
+                    f"records of shape {tuple(own.shape[1:])} and type {own.dtype}, where the terms say "
+                    f"{tuple(declared.shape[1:])} and {declared.dtype}",
+                )
+        return self._people[1]
+
+    def memory(self, asked: Asked) -> Memory:
+        """What the client remembers of a run."""
+        return Memory(self.policy.place / "memory" / digest(asked.run))
+
+    def _hear(self, asked: Asked) -> None:
+        """Record what else a run has promised, also where this client was never drawn, as far as its budget goes.
+
+        Whatever goes beyond the budget would have been refused, if the client had been asked: it took no part in such a round,
+        whoever was drawn.
+        """
+        with self._records(asked) as (journal, books):
+            told = asked.told(journal.of_run(asked.run))
+            journal.note_run(asked.run, asked.same_run)
+            books.promise_most(asked.dues, asked.run, told, asked.terms.rounds, asked.same_run, asked.seeded)
+
+    @contextmanager
+    def _records(self, asked: Asked) -> Iterator[tuple[Journal, Books]]:
+        """What was asked and spent before, if the run is the one that had its name then."""
+        with (
+            unwritable(),
+            Journal.opened(self.policy.place / "journal.sqlite") as journal,
+            Books.opened(self.policy) as books,
+        ):
+            if journal.terms_of(asked.run) not in (None, asked.same_run):
+                raise Refused("refused.terms", f"the run {asked.run!r} had other terms before")
+            yield journal, books

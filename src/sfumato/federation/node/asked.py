@@ -1,0 +1,81 @@
+"""A question that the owner's rules allow: what it amounts to, what it costs, and how many rounds it speaks of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from sfumato.facts import digest
+from sfumato.federation.node.costs import Dues, Heard
+from sfumato.federation.node.rules import Refused
+from sfumato.federation.question import Question
+from sfumato.federation.terms import Agreement, Terms
+from sfumato.pieces.mask import SharedMask
+
+_MOST_ROUNDS = 10**6  # of which a promise may speak: pricing more takes longer than a server should keep a node busy
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question, what it amounts to, and what that costs this client."""
+
+    question: Question
+    agreement: Agreement
+    dues: Dues
+
+    @property
+    def terms(self) -> Terms:
+        return self.agreement.terms
+
+    @property
+    def run(self) -> str:
+        return self.terms.run
+
+    @property
+    def round(self) -> int:
+        return self.question.opening.number
+
+    @property
+    def seeded(self) -> bool:
+        """Whether somebody else knows the noise."""
+        return self.terms.keys != "own"
+
+    @property
+    def same_run(self) -> str:
+        """What stays the same in all questions of a run; it may get more rounds."""
+        return digest(replace(self.terms, rounds=0).text)
+
+    def told(self, questions: int) -> Heard:
+        """How many rounds the server's ledger will hold, by whatever says most of all that the server has said.
+
+        Each new attempt began at least one round again, so by round r of attempt a it holds at least r + 1 + a; and it holds a
+        round for each of the different questions.
+        """
+        question, rounds = self.question, self.terms.rounds
+        count = max(question.planned, rounds + question.attempt, self.round + 1 + question.attempt, questions)
+        if count > _MOST_ROUNDS:
+            raise Refused("refused.rounds", f"{count:,} rounds are more than a node promises itself to")
+        return Heard(count, question.attempt > 0 or count > rounds)
+
+    def check_form(self) -> None:
+        """Refuse parameters that are not the model's, and numbers that count nothing."""
+        dimension, found = self.agreement.job.slots.layout.dimension, len(self.question.params)
+        if found != dimension:
+            raise Refused("refused.shape", f"{found} parameters for a model that has {dimension}")
+        if self.question.attempt < 0:
+            raise Refused("refused.letter", f"attempt {self.question.attempt}")
+
+    def check_opening(self) -> None:
+        """Refuse what the server prepared, where a proof rests on its form: a coordinate named twice would make norms grow."""
+        slots, opening = self.agreement.job.slots, self.question.opening
+        for nth, piece in enumerate(slots.round.client):
+            if isinstance(piece, SharedMask) and not _is_mask(opening.prepared.get(nth), slots.layout.dimension):
+                raise Refused("refused.opening", "the shared mask is no ascending list of coordinates")
+
+
+def _is_mask(mask: torch.Tensor | None, dimension: int) -> bool:
+    if mask is None or mask.dtype != torch.int64 or mask.dim() != 1 or not len(mask):
+        return False
+    ascends = bool((mask[1:] > mask[:-1]).all())
+    return ascends and int(mask[0]) >= 0 and int(mask[-1]) < dimension

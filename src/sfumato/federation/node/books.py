@@ -1,0 +1,158 @@
+"""The node's own ledgers: one for each data set, and one for all that share its folder. Written before anything is trained.
+
+An own answer is one entry, named by the key that its noise is drawn from. A promise is one entry for as many rounds as the
+server says that the run will have, and one more whenever it says more; its run is called `promise:NAME`, and its round is the last
+one that it covers. What was reserved is never taken back, so a crash, a refusal further on or an answer that never arrives
+can only make a ledger say more than was spent.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sfumato.errors import BudgetExceeded, LedgerError
+from sfumato.facts import digest
+from sfumato.federation.node.costs import Costs, Dues, Heard
+from sfumato.federation.node.policy import Policy
+from sfumato.federation.node.rules import Refused
+from sfumato.ledger.ledger import PROMISE, Budget, Ledger
+
+_TOO_MUCH = ("refused.epsilon", "refused.total")
+
+
+@dataclass(frozen=True)
+class Books:
+    """The ledger of one data set, and that of all; open only while they are used, so that other processes may use them too."""
+
+    own: Ledger
+    total: Ledger
+    name: str
+
+    @staticmethod
+    @contextmanager
+    def opened(policy: Policy, make: bool = True) -> Iterator[Books]:
+        """The ledgers of a node, with the budgets of its node.toml; whatever cannot be written is refused.
+
+        Unless they are to be made, those that are not there yet are empty ones in memory.
+        """
+        with unwritable():
+            own = _opened(policy.place / "ledger.sqlite", policy.name, policy.budget, make)
+            try:
+                total = _opened(policy.folder / "total.sqlite", "all data sets", policy.total, make)
+                try:
+                    yield Books(own, total, policy.name)
+                finally:
+                    total.close()
+            finally:
+                own.close()
+
+    def heard(self, run: str) -> Heard:
+        """How much of a promise is recorded."""
+        found = self.own.last_of(PROMISE + run)
+        return Heard() if found is None else Heard(found[0] + 1, found[1] > 0)
+
+    def promise(self, dues: Dues, run: str, told: Heard, terms: str, seeded: bool, dry: bool = False) -> None:
+        """Record as much of a promise as is not recorded yet; where it is `dry`, only refuse what there is no budget for."""
+        before = self.heard(run)
+        now = before.and_also(told)
+        if not dues.promised or now == before:
+            return
+        costs = dues.of_promise(before, now)
+        if dry:
+            self.check(costs)
+            return
+        key = digest("promise", self.name, run, before, now, terms)
+        self._reserve(PROMISE + run, now.count - 1, int(now.anew), key, terms, costs, seeded)
+
+    def promise_most(self, dues: Dues, run: str, told: Heard, rounds: int, terms: str, seeded: bool) -> None:
+        """Record as much of a promise as the budgets suffice for: all, or without some rounds that were begun again, or nothing."""
+        low, high = max(self.heard(run).count, rounds) - 1, told.count
+
+        def recorded(count: int, dry: bool) -> bool:
+            part = Heard(count, told.anew and count > rounds)
+            try:
+                self.promise(dues, run, part, terms, seeded, dry)
+            except Refused as refusal:
+                if refusal.code in _TOO_MUCH:
+                    return False
+                raise
+            return True
+
+        if recorded(high, dry=False):
+            return
+        while high - low > 1:  # it suffices for `low` rounds or for none, and not for `high`
+            middle = (low + high) // 2
+            low, high = (middle, high) if recorded(middle, dry=True) else (low, middle)
+        if low >= rounds:
+            recorded(low, dry=False)
+
+    def answer(self, dues: Dues, run: str, round: int, attempt: int, key: str, seeded: bool, dry: bool = False) -> None:
+        """Record one answer, if it is new; where it is `dry`, only refuse what there is no budget for."""
+        if not dues.own or self.own.holds(key):
+            return
+        costs = dues.of_one_answer()
+        if dry:
+            self.check(costs)
+        else:
+            self._reserve(run, round, attempt, key, key, costs, seeded)
+
+    def check(self, costs: Costs) -> None:
+        """Refuse what the budgets do not suffice for, and write nothing."""
+        for ledger, code in zip((self.own, self.total), _TOO_MUCH, strict=True):
+            with _within(code):
+                ledger.check(costs)
+
+    def _reserve(self, run: str, round: int, attempt: int, key: str, inputs: str, costs: Costs, seeded: bool) -> None:
+        """In the ledger of all first: what is reserved there and nowhere else still counts there.
+
+        The own budget is looked at before, so that what it refuses is not reserved anywhere.
+        """
+        self.check(costs)
+        for ledger, code in zip((self.total, self.own), reversed(_TOO_MUCH), strict=True):
+            with _within(code):
+                ledger.reserve(
+                    run=run, round=round, attempt=attempt, key=key, inputs=inputs, costs=costs, seeded=seeded
+                )
+
+
+@contextmanager
+def unwritable() -> Iterator[None]:
+    """A full disk, or a file that cannot be written: nothing is trained that cannot be recorded."""
+    try:
+        yield
+    except (sqlite3.OperationalError, OSError) as error:
+        raise Refused("refused.full", f"the node's own files cannot be written: {error}") from error
+    except (sqlite3.Error, LedgerError) as error:
+        full = isinstance(error.__cause__, sqlite3.OperationalError)
+        raise Refused("refused.full" if full else "refused.ledger", str(error)) from error
+
+
+@contextmanager
+def _within(code: str) -> Iterator[None]:
+    try:
+        yield
+    except BudgetExceeded as error:
+        raise Refused(code, str(error)) from None
+
+
+def _opened(path: Path, name: str, budget: Budget | None, make: bool) -> Ledger:
+    if make:
+        private_file(path)
+    ledger = Ledger(path if path.exists() else None, name, name)
+    wanted = budget if budget is not None and math.isfinite(budget.epsilon) else None
+    if ledger.budget != wanted:
+        ledger.set_budget(wanted)
+    return ledger
+
+
+def private_file(path: Path) -> None:
+    """Make a file that only its owner reads, if it is not there; what sqlite writes beside it has the same permissions."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not path.exists():
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))

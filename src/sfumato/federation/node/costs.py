@@ -1,0 +1,120 @@
+"""What a run costs the one client that a node holds, as the node itself can know it.
+
+Two kinds of cost, for each unit by itself:
+
+- **Own.** The client's message is private when it leaves: noise at the client, private local steps, shares in a secure sum that
+  is real. What is recorded is `chooser`, the event of one participation against whoever chose the cohort. It is true whatever
+  the server does: it may choose the cohort, the parameters and how often it asks, each after it saw all answers before, and
+  every answer to another question is one more such event (adaptive composition); the same question gets the same bits, and
+  nothing is released twice. No amplification is believed, since only the server knows who was drawn and how.
+- **Promised.** The message leaves without noise of its own, and what hides the client is noise that the server promises to add,
+  to a sum over a cohort that it promises to draw and to keep secret. What is recorded is `world` for every round that the
+  run has or will have, since amplification counts the rounds in which the client is not drawn as well. It is true of everyone
+  who sees the models, if the server keeps its promise; against the server nothing is proven, and nothing is recorded. A server
+  that lies about its noise, its cohort or its number of rounds breaks it, and no node can see that. What it cannot do is
+  to have a node record less than it was told: rounds begun again, further rounds and every different question count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sfumato.account.event import Event, Nothing, Repeated, Unit
+from sfumato.derive import UnitDerivation
+from sfumato.federation.terms import Agreement
+from sfumato.ledger.spent import Cost
+from sfumato.pieces.channel import SecureSum
+
+Costs = dict[Unit, Cost]
+
+
+@dataclass(frozen=True)
+class Dues:
+    """What is proven for one client, apart by who must be believed."""
+
+    client: int
+    own: dict[Unit, UnitDerivation]
+    promised: dict[Unit, UnitDerivation]
+
+    @staticmethod
+    def of(agreement: Agreement, client: int) -> Dues:
+        own: dict[Unit, UnitDerivation] = {}
+        promised: dict[Unit, UnitDerivation] = {}
+        for unit, proof in agreement.derivation.units.items():
+            kind = own if _leaves_private(agreement, part_of(proof, client)) else promised
+            kind[unit] = proof
+        return Dues(client, own, promised)
+
+    @property
+    def units(self) -> set[Unit]:
+        return {*self.own, *self.promised}
+
+    def of_one_answer(self) -> Costs:
+        """What one more answer costs; what the server has promised pays for the other units."""
+        return self._costs(dict.fromkeys(self.own, 1), "chooser")
+
+    def of_promise(self, before: Heard, now: Heard) -> Costs:
+        """What is still to be recorded of a promise, of which everything up to `before` is."""
+        more = {
+            unit: max(0, now.events(part_of(proof, self.client)) - before.events(part_of(proof, self.client)))
+            for unit, proof in self.promised.items()
+        }
+        return self._costs(more, "world")
+
+    def _costs(self, times: dict[Unit, int], view: str) -> Costs:
+        """A cost for each unit that is proven: an entry without one would say that nothing is."""
+        found: Costs = {}
+        for unit, proof in {**self.own, **self.promised}.items():
+            cost = _cost(proof, self.client, view, times.get(unit, 0))
+            assert cost is not None, "what is paid has an event in its view"
+            found[unit] = cost
+        return found
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What a node has heard of a run: how many rounds the server's ledger will hold, and whether some were begun again."""
+
+    count: int = 0
+    anew: bool = False
+
+    def events(self, proof: UnitDerivation) -> int:
+        """The most events of one round that such a ledger can hold: where rounds are drawn anew, each counts in full."""
+        if self.anew:
+            return self.count
+        return proof.times(self.count if proof.until is None else min(self.count, proof.until))
+
+    def and_also(self, other: Heard) -> Heard:
+        """The more of both."""
+        return Heard(max(self.count, other.count), self.anew or other.anew)
+
+
+def part_of(proof: UnitDerivation, client: int) -> UnitDerivation:
+    """The walk of one client's own group, where pieces tell clients apart; the first is that of all others."""
+    if not proof.parts:
+        return proof
+    return next((part for who, part in proof.parts if client in who), proof.parts[0][1])
+
+
+def _leaves_private(agreement: Agreement, proof: UnitDerivation) -> bool:
+    """Whether the message hides the unit from the server itself, and on the node's word alone.
+
+    Shares add up in a sum. Where a secure sum is only named, and not agreed on, the server sees each message with one share.
+    """
+    if proof.chooser is None:
+        return False
+    in_shares = any(claim.share is not None for claim in proof.before)
+    summed = isinstance(agreement.job.slots.round.channel, SecureSum)
+    return not (in_shares and summed and not agreement.terms.sum)
+
+
+def _cost(proof: UnitDerivation, client: int, view: str, times: int) -> Cost | None:
+    """So many events of one view. What an own message costs is the same in both views; of a promise the server has none."""
+    part = part_of(proof, client)
+    event: Event | None = getattr(part, view)
+    if times and event is None:
+        return None
+    happened = Nothing() if not times or event is None else event if times == 1 else Repeated(event, times)
+    swapped = None if proof.swapped is None else _cost(proof.swapped, client, view, times)
+    server = happened if view == "chooser" or not times else None
+    return Cost(part.relation, happened, server, swapped)

@@ -1,0 +1,69 @@
+"""A node's own records: one client, in a folder, in a file, or as a function of the owner's gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+from sfumato.data.fingerprint import of_files
+from sfumato.data.population import Population
+from sfumato.data.records import READERS, Client, read_client
+from sfumato.errors import BadValue, DataError
+from sfumato.features import parse_features
+from sfumato.imports import is_import_path
+from sfumato.run.request import DataRequest
+from sfumato.run.source import find_source
+
+Find: TypeAlias = Callable[[], Population]  # the data as they are now: one client, not loaded yet
+
+
+def own_data(path: str) -> Find:
+    """How to find the data that node.toml names. Files may change while a node runs, and are looked at each time."""
+    if is_import_path(path):
+        return partial(_imported, path, [])
+    return partial(_in_files, Path(path))
+
+
+def _in_files(path: Path) -> Population:
+    """One client: a file, or a folder with one."""
+    found = path if path.is_dir() else path.parent
+    files = [path] if not path.is_dir() else []
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if file.suffix in READERS and not file.name.startswith("."))
+    if len(files) != 1 or not files[0].is_file() or files[0].suffix not in READERS:
+        raise DataError(
+            f"{path}: {len(files)} files of records. A node holds one client: give one file ({', '.join(READERS)}) with x and y, "
+            "or a folder with one."
+        )
+    return Population(found.name, 1, partial(_read, files[0]), of_files(files))
+
+
+def _read(file: Path, number: int) -> Client:
+    return read_client(file)
+
+
+def _imported(path: str, known: list[Population]) -> Population:
+    """What the owner's function gives, asked for once: what is in memory then is what is named and used."""
+    if not known:
+        # The number of outputs is the server's to say; it is asked for here only because data of one's own do not say it.
+        found = find_source(DataRequest(name=path, clients=1, outputs=1), domain=False).population
+        assert found is not None, "data of one's own are a population"
+        if found.size != 1:
+            raise BadValue(f"{path} gives {found.size} clients. A node holds one: give a single (x, y).")
+        known.append(found)
+    return known[0]
+
+
+def as_client(own: Population, number: int, clients: int, features: str) -> Population:
+    """The population of a run, of which only one client is here: loaded, and mapped as the terms say."""
+    client = (own.mapped(parse_features(features)) if features else own).client(0)
+
+    def load(asked: int) -> Client:
+        if asked != number:
+            raise DataError(f"client {asked}: its data are with another owner.")
+        return client
+
+    return replace(own, size=clients, load=load)
