@@ -7,15 +7,64 @@ from typing import Annotated
 
 import typer
 
-from sfumato.commands.answers import Json, show
-from sfumato.errors import DataError
+from sfumato.commands.answers import Json, refusing, show
+from sfumato.errors import BadValue, DataError
 
 node = typer.Typer(name="node", help="The owner's side of a federation: one client, its policy and its own ledger.")
 
 
-@node.callback()
-def options() -> None:
-    """The owner's side of a federation: one client, its policy and its own ledger."""
+@node.callback(invoke_without_command=True)
+def run(
+    context: typer.Context,
+    config: Annotated[
+        Path | None, typer.Option(metavar="NODE.TOML", help="What the owner allows, and which server.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+) -> None:
+    """Answer a server's questions with this owner's data, as node.toml allows, until it is stopped (Ctrl-C)."""
+    if context.invoked_subcommand is not None:
+        if config is not None or quiet:
+            raise BadValue(f"sfumato node {context.invoked_subcommand} takes its options after its name.")
+        return
+    if config is None:
+        raise BadValue("sfumato node needs --config, the node.toml of this node; sfumato deploy writes one.")
+    with refusing(False):
+        _run(config, quiet)
+
+
+def _run(config: Path, quiet: bool) -> None:
+    from sfumato.federation import needs_flower
+
+    needs_flower()
+    from sfumato.federation.flower.node import serve
+    from sfumato.federation.node.answer import Node
+    from sfumato.federation.node.policy import Policy
+    from sfumato.federation.node.server import node_settings
+
+    policy = Policy.from_toml(config)
+    settings, answer = node_settings(config), Node(policy)
+    if not quiet:
+        typer.echo(
+            f"client {policy.client} answers {settings.server}; its log is {policy.folder / 'node.log'}", err=True
+        )
+    serve(answer, settings)
+
+
+@node.command("key")
+def key(
+    path: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Where the private key goes; it never leaves this host.")
+    ],
+) -> None:
+    """Make a node's key, and print the line by which a server knows it, for its registry."""
+    from sfumato.federation import needs_flower
+
+    needs_flower()
+    from sfumato.federation.certificates import make_node_key
+
+    if path.exists():
+        raise BadValue(f"{path} is there already, and is never overwritten. Give another name.")
+    typer.echo(make_node_key(path).public)
 
 
 @node.command("check")

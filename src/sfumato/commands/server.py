@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sfumato.commands.answers import refusing
-from sfumato.commands.train import new_folder, resumed, tell
+from sfumato.commands.train import caution, new_folder, resumed, tell
 from sfumato.errors import BadValue, BudgetExceeded
 from sfumato.run.request import Request
 
@@ -84,6 +84,8 @@ def _over(wire: Wire, prepared: Prepared, settings: Settings, folder: Path, *, r
 
     served = Served(prepared, wire, settings, folder, resume=resume, page=write_page, tell=say)
     stopped = None
+    if not quiet:
+        caution(prepared, err=True)
     try:
         with closing(served.run) as run:
             served.check()

@@ -58,7 +58,7 @@ def train_as_prepared(prepared: Prepared, folder: Path, *, resume: bool = False,
     stopped = None
     if not (quiet or as_json):
         tell_choices(prepared)
-        _caution(prepared, err=True)
+        caution(prepared, err=True)
     try:
         with closing(Run(prepared, folder, resume=resume, page=write_page)) as run:
             try:
@@ -85,7 +85,7 @@ def tell_choices(prepared: Prepared) -> None:
         typer.echo(f"auto: {' '.join(f'{flag(name)} {value}' for name, value in options)}")
 
 
-def _caution(prepared: Prepared, *, err: bool) -> None:
+def caution(prepared: Prepared, *, err: bool) -> None:
     """A delta that promises next to nothing is allowed, but not without a word."""
     delta, units = prepared.request.chosen_delta, prepared.request.units
     if delta * units >= 1 and not (prepared.round.nonprivate or prepared.round.unproven):
@@ -156,7 +156,7 @@ def tell(run: Simulation, prepared: Prepared, folder: Path) -> None:
 
         typer.echo("\neach client's own budget, and the epsilon that was spent of it:")
         typer.echo("\n".join(f"  {line}" for line in in_words(summary["budgets"])))
-    _caution(prepared, err=False)
+    caution(prepared, err=False)
     derivation = run.derivation
     if derivation.primary.unit is Unit.CLIENT and Unit.RECORD in derivation.units:
         epsilon = run.guarantee(delta, Unit.RECORD).epsilon

@@ -86,6 +86,7 @@ class Federation:
     tell: Callable[[Tally], object] = lambda tally: None
     _name: str = field(default_factory=lambda: os.urandom(16).hex(), init=False)
     _replied: tuple[int, ...] = field(default=(), init=False)
+    _start: Start | None = field(default=None, init=False)  # of the last round
     _seen: set[int] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
@@ -111,6 +112,7 @@ class Federation:
 
     def blocks(self, start: Start, ids: Sequence[int]) -> Iterator[Block]:
         """The messages of those who replied in time, in the order in which they were drawn."""
+        self._start = start
         if is_summed(self._slots):
             yield self._summed(start, list(ids))
             return
@@ -207,11 +209,12 @@ class Federation:
 
     def released(self, params: torch.Tensor, opening: Opening) -> None:
         """Tell the parameters to those who took part, if they keep something of their own that waits for them."""
-        if self._slots.round.personal is None or not self._replied:
+        if self._slots.round.personal is None or self._start is None:
             return
-        facts: dict[str, str | int | float] = {"run": self.agreement.terms.run, "round": opening.number}
-        letters = {
-            client: Letter(RELEASED, {**facts, "client": client}, {"params": params}) for client in self._replied
-        }
-        for _ in self.wire.ask(letters, self.deadline):
-            pass
+        start = replace(self._start, params=params)
+        letters = {client: self.question(start, client).letter(RELEASED) for client in self._replied}
+        try:
+            for _ in self.wire.ask(letters, self.deadline):
+                pass
+        except WireLost:
+            self.wire.restart()

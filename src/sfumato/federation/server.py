@@ -18,8 +18,9 @@ from sfumato.federation.cohort import Federation, Tally, online_once
 from sfumato.federation.question import CHECK, END, OK
 from sfumato.federation.settings import Settings
 from sfumato.federation.terms import Agreement, Terms
-from sfumato.federation.wire import Letter, Wire, WireLost
+from sfumato.federation.wire import Wire, WireLost
 from sfumato.key import Key
+from sfumato.pieces.channel import SecureSum
 from sfumato.run.prepare import Prepared, prepare
 from sfumato.run.request import Request
 from sfumato.run.run import Run
@@ -71,7 +72,8 @@ class Served:
     ) -> None:
         self.wire, self.settings, self.folder, self.tell = wire, settings, folder, tell
         self.members = settings.members()
-        terms = Terms.of(prepared, prepared.request.federation["run"], keys=settings.keys)
+        summed = {"power": settings.power} if isinstance(prepared.round.channel, SecureSum) else {}
+        terms = Terms.of(prepared, prepared.request.federation["run"], keys=settings.keys, sum=summed)
         self.agreement = Agreement.of(terms, prepared.public)
         told: dict[str, Any] = {"public": prepared.public, "tell": self._heard}
         cohort = partial(Federation, wire=wire, agreement=self.agreement, deadline=settings.deadline, **told)
@@ -85,11 +87,7 @@ class Served:
         """Ask who is online what it would refuse, before anything is spent; refuse to begin if nobody takes part."""
         everybody = set(range(len(self.members)))
         online = online_once(self.wire, lambda now: now >= everybody, self.settings.wait)
-        simulation, now, nothing = self.run.simulation, self.run.start, Key.from_seed(0)
-        federation, reserved = simulation.cohort.workers, simulation.ledger.rounds + 1
-        assert isinstance(federation, Federation), "the cohort is elsewhere"
-        start = Start(now.params, Opening(now.round, nothing), nothing, attempt=now.attempt, reserved=reserved)
-        letters = {client: federation.question(start, client).letter(CHECK) for client in online}
+        letters = {client: self._federation.question(self._asking, client).letter(CHECK) for client in online}
         replies = dict(self.wire.ask(letters, self.settings.deadline))
         for client, member in enumerate(self.members):
             said = replies[client].kind if client in replies else "silent" if client in online else "offline"
@@ -101,16 +99,28 @@ class Served:
                 "spent. What each says stands above; sfumato node check explains it on its host."
             )
 
+    @property
+    def _federation(self) -> Federation:
+        workers = self.run.simulation.cohort.workers
+        assert isinstance(workers, Federation), "the cohort is elsewhere"
+        return workers
+
+    @property
+    def _asking(self) -> Start:
+        """A question outside of any round: nothing is drawn for it."""
+        now, nobody, spent = self.run.start, Key.from_seed(0), self.run.ledger.rounds
+        opening = Opening(max(0, min(now.round, self.agreement.terms.rounds - 1)), nobody)
+        reserved = max(spent, now.round + 1)
+        return Start(now.params, opening, nobody, attempt=now.attempt, reserved=reserved)
+
     def end(self) -> None:
         """Send the final model to whoever is online: it is what everybody may see."""
         last = Checkpoint.read(self.folder)
         assert last is not None, "the run has a checkpoint"
         params = self.run.simulation.reported(last)
-        facts: dict[str, str | int | float] = {"run": self.agreement.terms.run, "round": last.round}
-        letters = {
-            client: Letter(END, {**facts, "client": client}, {"params": params}) for client in self.wire.online()
-        }
+        start = replace(self._asking, params=params)
         try:
+            letters = {client: self._federation.question(start, client).letter(END) for client in self.wire.online()}
             heard = sum(reply.kind == OK for _, reply in self.wire.ask(letters, self.settings.deadline))
         except WireLost:
             heard = 0

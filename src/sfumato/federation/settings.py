@@ -12,6 +12,7 @@ from sfumato.data.population import Population
 from sfumato.errors import BadValue, DataError, nearest
 from sfumato.facts import digest
 from sfumato.federation.terms import declared_example, nobody_here
+from sfumato.secure_sum import Power
 
 KEYS = ("own", "shared")
 
@@ -44,6 +45,7 @@ class Settings:
     deadline: float = 60.0
     wait: float = 60.0
     keys: str = "own"
+    power: str = Power.FOLLOWS.value  # of the server in a secure sum
     run: str = ""  # the name of the run, once it has begun
 
     @staticmethod
@@ -65,6 +67,8 @@ class Settings:
         found = Settings(**{**values, **paths})
         if found.keys not in KEYS:
             raise BadValue(f"federation.keys={found.keys!r}: {nearest(found.keys, KEYS)}")
+        if found.power not in (powers := [power.value for power in Power]):
+            raise BadValue(f"federation.power={found.power!r}: {nearest(found.power, powers)}")
         for name in ("deadline", "wait"):
             if not 0.0 < getattr(found, name) <= 86_400.0:
                 raise BadValue(f"federation.{name}={getattr(found, name):g}: seconds, more than 0 and at most a day.")

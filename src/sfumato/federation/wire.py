@@ -114,16 +114,6 @@ class Letter:
         return cls(kind, facts, _read_body(data[split:]))
 
 
-def split_of(data: bytes) -> int:
-    """Where the head of a letter's bytes ends and its body begins: letters that differ in facts only have the same body."""
-    size = int.from_bytes(data[:_LENGTH], "big")
-    if size > _LARGEST_HEAD or _LENGTH + size > len(data):
-        raise BadLetter(
-            f"{len(data):,} bytes are no letter: a head of {size:,} bytes does not fit. It was cut or altered."
-        )
-    return _LENGTH + size
-
-
 @runtime_checkable
 class Wire(Protocol):
     """Asks nodes, each of which holds one client; a client's number is its place in the registry."""

@@ -13,12 +13,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import torch
 from safetensors.torch import save
 
 from sfumato.data.fingerprint import of_tensors
 from sfumato.data.population import Population
 from sfumato.engine.checkpoint import write_atomically
-from sfumato.engine.clients import START, Clients
+from sfumato.engine.clients import START, Clients, Total
 from sfumato.engine.plan import Plan
 from sfumato.facts import digest
 from sfumato.federation.node.asked import Asked
@@ -32,10 +33,12 @@ from sfumato.federation.node.policy import Policy
 from sfumato.federation.node.rules import Refused, judged
 from sfumato.federation.node.secret import answer_key, inputs_digest, lasting_key, question_digest, secret_of
 from sfumato.federation.question import CHECK, END, FAILED, OK, RELEASED, TRAIN, Question, answer_of
+from sfumato.federation.summing import NotNow, SumAnswers
 from sfumato.federation.terms import Agreement, BadTerms, Terms
 from sfumato.federation.wire import BadLetter, Letter
 from sfumato.key import Key
 from sfumato.pieces.protocol import PersonalPiece
+from sfumato.secure_sum import SecureSumError
 
 _AGREEMENTS = 4  # building one takes a while, and a server has few runs at a time
 
@@ -63,6 +66,7 @@ class Node:
             TRAIN: self.train,
             RELEASED: self.released,
             END: self.end,
+            **SumAnswers(self._allowed, self._row, self._begins).handlers(),
         }
         self._lock = threading.Lock()
         self._judged: dict[str, tuple[Agreement | None, list[Refused]]] = {}
@@ -77,6 +81,9 @@ class Node:
             except Refused as refusal:
                 self.log(f"{letter.kind}: {refusal}")
                 return Letter(refusal.code)
+            except (SecureSumError, NotNow) as error:
+                self.log(f"{letter.kind}: refused.sum: {error}")
+                return Letter("refused.sum")
             except (BadLetter, BadTerms) as error:
                 self.log(f"{letter.kind}: refused.letter: {error}")
                 return Letter("refused.letter")
@@ -94,6 +101,9 @@ class Node:
         asked = self.asked(letter)
         if asked.terms.sum:
             raise Refused("refused.sum", "the run agreed on a secure sum, and a row that is not masked would leave")
+        return answer_of(self._trained(asked))
+
+    def _trained(self, asked: Asked) -> Total:
         key, data = self.reserve(asked)
         question, memory = asked.question, self.memory(asked)
         people = self.people(asked, data)
@@ -104,7 +114,22 @@ class Node:
             with unwritable():
                 memory.wait(asked.round, question.attempt, block.stays[question.client])
         self.log(f"train: answered round {asked.round + 1} of {asked.run!r}")
-        return answer_of(block.total)
+        return block.total
+
+    def _allowed(self, question: Question) -> Agreement:
+        """What a question of a secure sum amounts to, if the owner allows it; nothing is spent before a row is sent."""
+        asked = self._asked(question)
+        if not asked.terms.sum:
+            raise Refused("refused.sum", "the terms agree on no secure sum")
+        self.reserve(asked, dry=True)
+        return asked.agreement
+
+    def _row(self, question: Question) -> torch.Tensor:
+        return self._trained(self._asked(question)).rows
+
+    def _begins(self, session: bytes) -> bool:
+        with unwritable(), Journal.opened(self.policy.place / "journal.sqlite") as journal:
+            return journal.begins(session)
 
     def released(self, letter: Letter) -> Letter:
         """Hear the parameters that a round gave in which this client took part, and remember what it keeps of it."""
@@ -135,7 +160,9 @@ class Node:
 
     def asked(self, letter: Letter) -> Asked:
         """The question in a letter, if it is for this client and the owner allows its terms."""
-        question = Question.read(letter)
+        return self._asked(Question.read(letter))
+
+    def _asked(self, question: Question) -> Asked:
         if question.client != self.policy.client:
             raise Refused("refused.client", f"asked as client {question.client}, and this is {self.policy.client}")
         agreement = self._agreed(question)
