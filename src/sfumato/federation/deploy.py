@@ -23,9 +23,8 @@ from sfumato.derive import UnitDerivation
 from sfumato.engine.checkpoint import write_atomically
 from sfumato.errors import BadValue
 from sfumato.federation.certificates import make_authority, make_node_key, make_server_certificate, private_folder
-from sfumato.federation.server import prepared_for
+from sfumato.federation.server import prepared_for, terms_of
 from sfumato.federation.settings import Member, Settings, write_registry
-from sfumato.federation.terms import Terms
 from sfumato.guarantee import rounded_up
 from sfumato.run.prepare import Prepared, clients_of, settled
 from sfumato.run.request import Request, toml_value
@@ -74,8 +73,9 @@ def deploy(request: Request, nodes: int, out: Path, place: Place) -> tuple[Path,
         "input_shape": list(place.input_shape), "input_type": place.input_type,
         "target_shape": list(place.target_shape), "target_type": place.target_type,
     }  # fmt: skip
-    prepared = prepared_for(request, Settings.of(table, server))
-    terms = Terms.of(prepared, "trial")
+    settings = Settings.of(table, server)
+    prepared = prepared_for(request, settings)
+    terms = terms_of(prepared, settings)
     write_atomically(server / "run.toml", replace(request, federation=table).to_toml())
     write_atomically(server / "terms.json", terms.text)
     files = tuple(_node(out / member.name, number, prepared, place, people) for number, member in enumerate(members))

@@ -56,6 +56,12 @@ def prepared_for(request: Request, settings: Settings, found: Mapping[str, Any] 
     return prepared
 
 
+def terms_of(prepared: Prepared, settings: Settings) -> Terms:
+    """What the nodes of a run are told that it is."""
+    summed = {"power": settings.power} if isinstance(prepared.round.channel, SecureSum) else {}
+    return Terms.of(prepared, prepared.request.federation["run"], keys=settings.keys, sum=summed)
+
+
 class Served:
     """A run that is ready to start over a wire. `tell` hears in words how it goes, for the server's operator alone."""
 
@@ -72,9 +78,7 @@ class Served:
     ) -> None:
         self.wire, self.settings, self.folder, self.tell = wire, settings, folder, tell
         self.members = settings.members()
-        summed = {"power": settings.power} if isinstance(prepared.round.channel, SecureSum) else {}
-        terms = Terms.of(prepared, prepared.request.federation["run"], keys=settings.keys, sum=summed)
-        self.agreement = Agreement.of(terms, prepared.public)
+        self.agreement = Agreement.of(terms_of(prepared, settings), prepared.public)
         told: dict[str, Any] = {"public": prepared.public, "tell": self._heard}
         cohort = partial(Federation, wire=wire, agreement=self.agreement, deadline=settings.deadline, **told)
         self.run = Run(prepared, folder, resume=resume, plan=Plan(), page=page, cohort=cohort)
