@@ -19,6 +19,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from sfumato.errors import BadValue
@@ -133,6 +134,21 @@ def make_node_key(path: Path) -> NodeKey:
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
     )
     return NodeKey(write_private(path, text), _line(key.public_key()))
+
+
+def make_signing_key(path: Path) -> str:
+    """A new key that a node signs with in a secure sum; what others know it by, as hexadecimal digits."""
+    key = Ed25519PrivateKey.generate()
+    write_private(path, key.private_bytes_raw())
+    return key.public_key().public_bytes_raw().hex()
+
+
+def read_signing_key(path: Path) -> Ed25519PrivateKey:
+    """The key in a node's private file."""
+    try:
+        return Ed25519PrivateKey.from_private_bytes(path.read_bytes())
+    except (OSError, ValueError):
+        raise BadValue(f"{path} holds no signing key of a node. sfumato node key makes one.") from None
 
 
 def public_line(path: Path) -> str:

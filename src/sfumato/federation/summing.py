@@ -43,8 +43,13 @@ def is_summed(slots: Slots) -> bool:
     return isinstance(slots.round.channel, SecureSum)
 
 
-def check_summed(slots: Slots) -> None:
-    """Refuse a round whose rows are not whole numbers, before anything is spent."""
+def check_summed(slots: Slots, power: str) -> None:
+    """Refuse a round whose rows are not whole numbers, or whose proof trusts an active server, before anything is spent."""
+    if power == Power.ACTIVE.value and slots.proof.server != slots.proof.chooser:
+        raise BadValue(
+            "an active server asks whom it likes, and what this round states counts on a cohort that is drawn at random. Use "
+            "--sample everyone, or a server that follows the protocol."
+        )
     if slots.round.unproven:
         raise BadValue("a secure sum between machines is for rounds that are proven. Simulate this one on one machine.")
     if slots.sent.grid is None:
@@ -175,7 +180,7 @@ class SumAnswers:
         agreement = self.agree(question)
         if not is_summed(agreement.job.slots):
             raise NotNow("the terms of this run have no secure sum.")
-        check_summed(agreement.job.slots)
+        check_summed(agreement.job.slots, str(agreement.terms.sum.get("power")))
         session, asked = letter.facts.get("session"), letter.tensors.get("asked")
         if not isinstance(session, str) or asked is None or asked.dtype != torch.int64:
             raise BadLetter("a question of a secure sum lacks its session, or who takes part.")
@@ -185,6 +190,8 @@ class SumAnswers:
         settings = sum_settings(agreement, question.opening, _session(session), clients)
         if not self.seen(settings.session):
             raise NotNow("this session was begun before.")
+        if settings.power is Power.ACTIVE and self.signing is None:
+            raise NotNow("this node has no signing keys. Name its registry in [server].")
         client = Client(settings, question.client, Key.from_system(), self.signing, self.verifying)
         self._rounds[session] = _Round(client, question, settings)
         while len(self._rounds) > _HELD:

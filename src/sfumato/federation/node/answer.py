@@ -32,6 +32,7 @@ from sfumato.federation.node.own_data import Find, as_client, own_data
 from sfumato.federation.node.policy import Policy
 from sfumato.federation.node.rules import Refused, judged
 from sfumato.federation.node.secret import answer_key, inputs_digest, lasting_key, question_digest, secret_of
+from sfumato.federation.node.server import Signing
 from sfumato.federation.question import CHECK, END, FAILED, OK, RELEASED, TRAIN, Question, answer_of
 from sfumato.federation.summing import NotNow, SumAnswers
 from sfumato.federation.terms import Agreement, BadTerms, Terms
@@ -46,7 +47,8 @@ _AGREEMENTS = 4  # building one takes a while, and a server has few runs at a ti
 class Node:
     """The owner's side of one client. `node(letter)` is the answer; a further kind of letter gets a handler of its own.
 
-    `data` finds the node's records, and `log` takes the lines of the owner's log; else they are those of node.toml.
+    `data` finds the node's records, and `log` takes the lines of the owner's log; else they are those of node.toml. `signing` is
+    needed for a secure sum against an active server.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Node:
         data: Find | None = None,
         log: Log | None = None,
         clock: Callable[[], float] = time.time,
+        signing: Signing | None = None,
     ) -> None:
         self.policy, self.clock = policy, clock
         self.data = data or own_data(policy.data)
@@ -66,7 +69,7 @@ class Node:
             TRAIN: self.train,
             RELEASED: self.released,
             END: self.end,
-            **SumAnswers(self._allowed, self._row, self._begins).handlers(),
+            **self._sums(signing).handlers(),
         }
         self._lock = threading.Lock()
         self._judged: dict[str, tuple[Agreement | None, list[Refused]]] = {}
@@ -115,6 +118,10 @@ class Node:
                 memory.wait(asked.round, question.attempt, block.stays[question.client])
         self.log(f"train: answered round {asked.round + 1} of {asked.run!r}")
         return block.total
+
+    def _sums(self, signing: Signing | None) -> SumAnswers:
+        keys = (None, None) if signing is None else (signing.own, signing.others)
+        return SumAnswers(self._allowed, self._row, self._begins, *keys)
 
     def _allowed(self, question: Question) -> Agreement:
         """What a question of a secure sum amounts to, if the owner allows it; nothing is spent before a row is sent."""
