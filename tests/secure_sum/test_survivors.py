@@ -69,6 +69,19 @@ def test_nobody_gives_both_secrets_of_one_client() -> None:
             client.unmask(survivors(settings, 3, second))
 
 
+def test_an_answer_for_another_set_or_of_other_shares_is_refused_by_the_server() -> None:
+    settings = agreed(5)
+    played = play(settings, rows_of(settings), {Phase.UNMASKING: {3, 7}}, until=Phase.UNMASKING)
+    with pytest.raises(BadMessage, match="another set of survivors"):
+        played.server.take(3, played.clients[3].unmask(survivors(settings, 3, settings.clients[:-1])))
+    shares = given(played.clients[7].unmask(survivors(settings, 7, settings.clients)), settings, 7)
+    del shares[11]
+    body = write_set(settings, settings.clients) + write_table(settings, shares)
+    with pytest.raises(BadMessage, match="gives shares of others"):
+        played.server.take(7, write(Kind.UNMASK, settings, 7, body))
+    assert len(played.server.total()) == settings.dimension  # the other three are enough
+
+
 def test_a_client_forgets_its_secrets_when_it_is_done() -> None:
     settings = agreed()
     played = play(settings, rows_of(settings), {Phase.UNMASKING: {7}})
