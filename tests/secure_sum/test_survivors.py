@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
@@ -67,6 +69,13 @@ def test_nobody_gives_both_secrets_of_one_client() -> None:
         client.unmask(survivors(settings, 3, first))
         with pytest.raises(Refused, match="it would do nothing"):
             client.unmask(survivors(settings, 3, second))
+
+
+def test_a_client_cannot_be_copied_to_answer_twice() -> None:
+    client = up_to(agreed(), Phase.UNMASKING).clients[3]
+    for copied in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="pickle"):
+            copied(client)
 
 
 def test_an_answer_for_another_set_or_of_other_shares_is_refused_by_the_server() -> None:
