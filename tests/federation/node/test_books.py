@@ -119,7 +119,14 @@ def test_only_the_owner_can_read_a_nodes_files(tmp_path: Path) -> None:
         os.umask(before)
     files = [path for path in (tmp_path / "node").rglob("*") if path.is_file() and path.name != "records.pt"]
     names = {path.name for path in files}
-    assert {"secret.key", "ledger.sqlite", "total.sqlite", "journal.sqlite", "node.log", "kept-0.safetensors"} <= names
+    assert {
+        "secret.key",
+        "ledger.sqlite",
+        "total.sqlite",
+        "journal.sqlite",
+        "node.log",
+        "kept-0-0.safetensors",
+    } <= names
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in files), names
 
 
