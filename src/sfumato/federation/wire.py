@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import safetensors.torch
 import torch
@@ -114,6 +114,7 @@ class Letter:
         return cls(kind, facts, _read_body(data[split:]))
 
 
+@runtime_checkable
 class Wire(Protocol):
     """Asks nodes, each of which holds one client; a client's number is its place in the registry."""
 
