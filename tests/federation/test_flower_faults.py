@@ -60,13 +60,13 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
 
 def test_a_node_is_killed_in_the_middle_of_a_question(federation: Federation) -> None:
     supernode = federation.supernode(1)
-    replies = federation.wire.ask({0: echo(), 1: Letter("slow", {"seconds": 30.0})}, 3.0)
+    replies = federation.wire.ask({0: echo(), 1: Letter("slow", {"seconds": 30.0})}, 5.0)
     began = time.monotonic()
     assert next(replies)[0] == 0
     federation.nodes[1].kill()
     federation.nodes[1].wait()
     assert list(replies) == []
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 8.0
     until(lambda: not running(supernode))  # it does not outlive its node
     federation.restart(1)
     assert federation.answers() == {0, 1}

@@ -25,7 +25,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from sfumato.errors import BadValue
 
 _DAYS = 365
-_ALWAYS = ("localhost", "127.0.0.1")  # the server speaks to its own SuperLink under these
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ def make_authority(folder: Path, days: int = _DAYS) -> Authority:
 def make_server_certificate(
     folder: Path, authority: Authority, hosts: Sequence[str], days: int = _DAYS
 ) -> ServerCertificate:
-    """A certificate for a server that nodes reach under these names or addresses, and that reaches itself on this host."""
+    """A certificate for a server that nodes reach under these names or addresses."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     signer = serialization.load_pem_private_key(authority.key.read_bytes(), None)
     issuer = x509.load_pem_x509_certificate(authority.certificate.read_bytes())
@@ -113,7 +112,7 @@ def make_server_certificate(
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Sfumato server")])
     certificate = (
         _unsigned(subject, issuer.subject, key.public_key(), days)
-        .add_extension(x509.SubjectAlternativeName([_host(name) for name in dict.fromkeys([*hosts, *_ALWAYS])]), False)
+        .add_extension(x509.SubjectAlternativeName([_host(name) for name in dict.fromkeys(hosts)]), False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
