@@ -115,7 +115,7 @@ def until(true: Callable[[], bool], seconds: float = 20.0) -> None:
 
 
 def all_online(wire: Wire, numbers: range) -> None:
-    until(lambda: wire.online() >= set(numbers), 30.0)
+    until(lambda: wire.online() >= set(numbers), 120.0)
 
 
 def echo(**facts: int | float | str) -> Letter:
