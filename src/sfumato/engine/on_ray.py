@@ -31,14 +31,17 @@ def ray_workers(address: str = LOCAL, workers: int | None = None, shards: int | 
     """Workers on a Ray cluster: one on this machine that ends with the run (`local`), or one that answers at HOST:PORT.
 
     Without a number there are as many as CPUs. A plan that is yet to be chosen has as many shards as workers, unless `shards`
-    says otherwise; more of them than workers leave room to go on with more.
+    says otherwise; more of them than workers leave room to go on with more. A process that is connected to a cluster already
+    uses that one, and leaves it as it is.
     """
     for name, number in (("workers", workers), ("shards", shards)):
         if number is not None and number < 1:
             raise BadValue(f"{name}={number}: at least 1.")
     if workers is not None and shards is not None and shards < workers:
         raise BadValue(f"{workers} workers, and {shards} shards: some would have nothing to do. Give as many shards.")
-    return OnRay(Cluster(address, workers), workers, shards)
+    cluster = Cluster(address, workers)
+    cluster.check()
+    return OnRay(cluster, workers, shards)
 
 
 class OnRay:

@@ -34,6 +34,11 @@ class Cluster:
         self._folder: str | None = None
         self._before: dict[str, str | None] = {}
 
+    def check(self) -> None:
+        """Refuse, before anything else is done, where there is no Ray or no cluster."""
+        if not import_ray().is_initialized() and self._address != LOCAL:
+            _check_answers(self._address)
+
     def count(self) -> int:
         """How many CPUs there are."""
         if self._address == LOCAL:
@@ -67,7 +72,7 @@ class Cluster:
         if not ray.is_initialized():
             self._ours = True
             try:
-                self._start(ray) if self._address == LOCAL else self._join(ray)
+                self._start(ray) if self._address == LOCAL else ray.init(self._address, **_quiet())
             except BaseException:
                 self._end()
                 raise
@@ -87,10 +92,6 @@ class Cluster:
             _node_ip_address="127.0.0.1",
             **_quiet(),
         )
-
-    def _join(self, ray: Any) -> None:
-        _check_answers(self._address)
-        ray.init(self._address, **_quiet())
 
     def _end(self) -> None:
         import_ray().shutdown()
