@@ -33,7 +33,8 @@ from sfumato.federation.node.server import signing_path
 from sfumato.federation.server import prepared_for, terms_of
 from sfumato.federation.settings import Member, Settings, write_registry
 from sfumato.guarantee import rounded_up
-from sfumato.run.prepare import Prepared, clients_of, settled
+from sfumato.run.clients import clients_of, settled
+from sfumato.run.prepare import Prepared
 from sfumato.run.request import Request, toml_value
 from sfumato.secure_sum import Power
 
