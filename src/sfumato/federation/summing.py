@@ -114,7 +114,7 @@ class Summing:
     verifying: Mapping[int, bytes] | None = None
 
     def total(self, settings: SumSettings, questions: Mapping[int, Question]) -> tuple[Total, tuple[int, ...]]:
-        """The sum and whose rows are in it; raises `GaveUp` where too few are left."""
+        """The sum and whose rows are in it; raises a `SecureSumError` where too few are left, or some spoil it."""
         server = Server(settings, self.verifying)
         letters = {client: _first(question, settings) for client, question in questions.items()}
         while True:
