@@ -177,6 +177,24 @@ def test_a_secure_sum_goes_on_without_who_drops_out_in_any_phase(kind: str, sett
     assert not rows
 
 
+def test_a_client_that_gives_wrong_shares_spoils_rounds_and_not_the_run(settings: Settings, tmp_path: Path) -> None:
+    request = replace(asked("dp-fedavg-shares", rounds=2, sample="everyone", smallest=4), secure=True)
+    answers = everybody(request)
+    whole = answers[0]
+
+    def lies(letter: Letter) -> Letter:
+        reply = whole(letter)
+        if letter.kind == "sum.unmask":
+            reply.tensors["content"][-1] ^= 1
+        return reply
+
+    said: list[str] = []
+    run = served(request, settings, Loopback({**answers, 0: lies}), tmp_path / "run", tell=said.append).run
+    *_, progress = run
+    assert said == [f"round {number}: 0 of 5 replied, 1 given-up" for number in (1, 2)]
+    assert torch.equal(progress.params, run.start.params) and run.ledger.count == 2
+
+
 def test_the_guarantee_of_a_secure_sum_names_the_servers_power(settings: Settings, tmp_path: Path) -> None:
     request = replace(asked("dp-fedavg-shares", rounds=1, sample="everyone", smallest=4), secure=True)
     run = served(request, settings, Loopback(everybody(request)), tmp_path / "run").run

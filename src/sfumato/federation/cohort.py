@@ -30,7 +30,7 @@ from sfumato.federation.summing import Summing, check_summed, fewest, is_summed,
 from sfumato.federation.terms import Agreement
 from sfumato.federation.wire import Letter, Wire, WireLost
 from sfumato.key import Key
-from sfumato.secure_sum import GaveUp, Power
+from sfumato.secure_sum import GaveUp, Power, SecureSumError
 from sfumato.secure_sum import assumptions as words_of
 
 ASSUMES = (
@@ -134,7 +134,7 @@ class Federation:
                 raise GaveUp(f"{len(asked)} are online.")
             settings = sum_settings(self.agreement, start.opening, os.urandom(32), asked)
             total, self._replied = Summing(self.wire, self.deadline, self.verifying).total(settings, questions)
-        except (GaveUp, WireLost) as error:
+        except (SecureSumError, WireLost) as error:  # too few are left, or some client gave shares that are none
             if isinstance(error, WireLost):
                 self.wire.restart()
             self.tell(Tally(start.opening.number, len(ids), 0, Counter({"given-up": 1})))

@@ -7,6 +7,7 @@ works them out for itself and refuses any others, so a server cannot ask for a s
 from __future__ import annotations
 
 import math
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from sfumato.key import Key
 from sfumato.pieces.channel import SecureSum
 from sfumato.pieces.protocol import Aggregate
 from sfumato.secure_sum import Client, Phase, Power, SecureSumError, Server, SumSettings, to_steps
+from sfumato.secure_sum.settings import SESSION
 
 KEYS, SHARE, ROW, CONFIRM, UNMASK = "sum.keys", "sum.share", "sum.row", "sum.confirm", "sum.unmask"
 _KINDS = {
@@ -35,6 +37,7 @@ _KINDS = {
     Phase.CONFIRMATIONS: CONFIRM,
     Phase.UNMASKING: UNMASK,
 }
+_SESSION = re.compile(f"[0-9a-f]{{{2 * SESSION}}}")
 _HELD = 4  # rounds whose secrets a client holds at once: one that was left unfinished is forgotten
 
 
@@ -111,7 +114,7 @@ class Summing:
     verifying: Mapping[int, bytes] | None = None
 
     def total(self, settings: SumSettings, questions: Mapping[int, Question]) -> tuple[Total, tuple[int, ...]]:
-        """The sum and whose rows are in it; raises `GaveUp` where too few are left."""
+        """The sum and whose rows are in it; raises a `SecureSumError` where too few are left, or some spoil it."""
         server = Server(settings, self.verifying)
         letters = {client: _first(question, settings) for client, question in questions.items()}
         while True:
@@ -163,12 +166,15 @@ class NotNow(SfumatoError):
 class SumAnswers:
     """A client's half: `agree` gives the agreement of a question that the owner allows (it raises if not), `train` its row.
 
+    Both are told the session, for each session must get noise of its own: of two sums that have the same noisy rows in them, but
+    for one, the difference would be that row with a single share.
+
     Secrets of a round are in memory only. Who is stopped in a round has dropped out of it, and a session is never begun twice:
     those that were seen are remembered by `seen`, which says whether one is new, and writes it down before anything is sent.
     """
 
-    agree: Callable[[Question], Agreement]
-    train: Callable[[Question], torch.Tensor]
+    agree: Callable[[Question, bytes], Agreement]
+    train: Callable[[Question, bytes], torch.Tensor]
     seen: Callable[[bytes], bool]
     signing: Ed25519PrivateKey | None = None
     verifying: Mapping[int, bytes] | None = None
@@ -176,24 +182,24 @@ class SumAnswers:
 
     def keys(self, letter: Letter) -> Letter:
         """The first question of a round: its settings are worked out, and must hide this client."""
-        question = Question.read(letter)
-        agreement = self.agree(question)
+        question, session = Question.read(letter), _session(letter.facts.get("session"))
+        agreement = self.agree(question, session)
         if not is_summed(agreement.job.slots):
             raise NotNow("the terms of this run have no secure sum.")
         check_summed(agreement.job.slots, str(agreement.terms.sum.get("power")))
-        session, asked = letter.facts.get("session"), letter.tensors.get("asked")
-        if not isinstance(session, str) or asked is None or asked.dtype != torch.int64:
-            raise BadLetter("a question of a secure sum lacks its session, or who takes part.")
+        asked = letter.tensors.get("asked")
+        if asked is None or asked.dtype != torch.int64:
+            raise BadLetter("a question of a secure sum lacks who takes part.")
         clients = tuple(int(one) for one in asked.reshape(-1).tolist())
         if not set(clients) <= set(range(agreement.terms.clients)):
             raise BadLetter("a secure sum of others than the clients of the run.")
-        settings = sum_settings(agreement, question.opening, _session(session), clients)
-        if not self.seen(settings.session):
+        settings = sum_settings(agreement, question.opening, session, clients)
+        if not self.seen(session):
             raise NotNow("this session was begun before.")
         if settings.power is Power.ACTIVE and self.signing is None:
             raise NotNow("this node has no signing keys. Name its registry in [server].")
         client = Client(settings, question.client, Key.from_system(), self.signing, self.verifying)
-        self._rounds[session] = _Round(client, question, settings)
+        self._rounds[session.hex()] = _Round(client, question, settings)
         while len(self._rounds) > _HELD:
             self._rounds.popitem(last=False)
         return _answer(client.advertise())
@@ -205,9 +211,10 @@ class SumAnswers:
     def row(self, letter: Letter) -> Letter:
         """Train, and send the row under masks."""
         at, content = self._at(letter)
-        grid = self.agree(at.question).job.slots.sent.grid
+        asked = at.question, at.settings.session
+        grid = self.agree(*asked).job.slots.sent.grid
         assert grid is not None, "checked with the first question"
-        return _answer(at.client.mask(to_steps(self.train(at.question).numpy(), grid), content))
+        return _answer(at.client.mask(to_steps(self.train(*asked).numpy(), grid), content))
 
     def confirm(self, letter: Letter) -> Letter:
         at, content = self._at(letter)
@@ -231,11 +238,10 @@ class SumAnswers:
         return {KEYS: self.keys, SHARE: self.share, ROW: self.row, CONFIRM: self.confirm, UNMASK: self.unmask}
 
 
-def _session(text: str) -> bytes:
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        raise BadLetter("a session is 32 bytes, as hexadecimal digits.") from None
+def _session(said: object) -> bytes:
+    if not isinstance(said, str) or not _SESSION.fullmatch(said):
+        raise BadLetter(f"a session is {SESSION} bytes, as hexadecimal digits.")
+    return bytes.fromhex(said)
 
 
 def _answer(content: bytes) -> Letter:
