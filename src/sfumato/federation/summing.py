@@ -163,12 +163,15 @@ class NotNow(SfumatoError):
 class SumAnswers:
     """A client's half: `agree` gives the agreement of a question that the owner allows (it raises if not), `train` its row.
 
+    Both are told the session: the same question in another session is in a sum of others, so its row has noise of its own, and
+    counts. With the same noise in both sums, their difference would show the rows of those few who are in one of them only.
+
     Secrets of a round are in memory only. Who is stopped in a round has dropped out of it, and a session is never begun twice:
     those that were seen are remembered by `seen`, which says whether one is new, and writes it down before anything is sent.
     """
 
-    agree: Callable[[Question], Agreement]
-    train: Callable[[Question], torch.Tensor]
+    agree: Callable[[Question, bytes], Agreement]
+    train: Callable[[Question, bytes], torch.Tensor]
     seen: Callable[[bytes], bool]
     signing: Ed25519PrivateKey | None = None
     verifying: Mapping[int, bytes] | None = None
@@ -177,13 +180,13 @@ class SumAnswers:
     def keys(self, letter: Letter) -> Letter:
         """The first question of a round: its settings are worked out, and must hide this client."""
         question = Question.read(letter)
-        agreement = self.agree(question)
-        if not is_summed(agreement.job.slots):
-            raise NotNow("the terms of this run have no secure sum.")
-        check_summed(agreement.job.slots, str(agreement.terms.sum.get("power")))
         session, asked = letter.facts.get("session"), letter.tensors.get("asked")
         if not isinstance(session, str) or asked is None or asked.dtype != torch.int64:
             raise BadLetter("a question of a secure sum lacks its session, or who takes part.")
+        agreement = self.agree(question, _session(session))
+        if not is_summed(agreement.job.slots):
+            raise NotNow("the terms of this run have no secure sum.")
+        check_summed(agreement.job.slots, str(agreement.terms.sum.get("power")))
         clients = tuple(int(one) for one in asked.reshape(-1).tolist())
         if not set(clients) <= set(range(agreement.terms.clients)):
             raise BadLetter("a secure sum of others than the clients of the run.")
@@ -205,9 +208,10 @@ class SumAnswers:
     def row(self, letter: Letter) -> Letter:
         """Train, and send the row under masks."""
         at, content = self._at(letter)
-        grid = self.agree(at.question).job.slots.sent.grid
+        asked = at.question, at.settings.session
+        grid = self.agree(*asked).job.slots.sent.grid
         assert grid is not None, "checked with the first question"
-        return _answer(at.client.mask(to_steps(self.train(at.question).numpy(), grid), content))
+        return _answer(at.client.mask(to_steps(self.train(*asked).numpy(), grid), content))
 
     def confirm(self, letter: Letter) -> Letter:
         at, content = self._at(letter)

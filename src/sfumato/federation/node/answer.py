@@ -123,16 +123,16 @@ class Node:
         keys = (None, None) if signing is None else (signing.own, signing.others)
         return SumAnswers(self._allowed, self._row, self._begins, *keys)
 
-    def _allowed(self, question: Question) -> Agreement:
+    def _allowed(self, question: Question, session: bytes) -> Agreement:
         """What a question of a secure sum amounts to, if the owner allows it; nothing is spent before a row is sent."""
-        asked = self._asked(question)
+        asked = self._asked(question, session)
         if not asked.terms.sum:
             raise Refused("refused.sum", "the terms agree on no secure sum")
         self.reserve(asked, dry=True)
         return asked.agreement
 
-    def _row(self, question: Question) -> torch.Tensor:
-        return self._trained(self._asked(question)).rows
+    def _row(self, question: Question, session: bytes) -> torch.Tensor:
+        return self._trained(self._asked(question, session)).rows
 
     def _begins(self, session: bytes) -> bool:
         with unwritable(), Journal.opened(self.policy.place / "journal.sqlite") as journal:
@@ -169,7 +169,7 @@ class Node:
         """The question in a letter, if it is for this client and the owner allows its terms."""
         return self._asked(Question.read(letter))
 
-    def _asked(self, question: Question) -> Asked:
+    def _asked(self, question: Question, session: bytes = b"") -> Asked:
         if question.client != self.policy.client:
             raise Refused("refused.client", f"asked as client {question.client}, and this is {self.policy.client}")
         agreement = self._agreed(question)
@@ -177,7 +177,7 @@ class Node:
             raise Refused("refused.hash", "what this node builds from the terms is not what the server has built")
         if (agreement.terms.keys == "own") != (question.shared_keys is None):
             raise Refused("refused.keys", "keys of clients are sent if and only if the terms say that they are shared")
-        asked = Asked(question, agreement, Dues.of(agreement, question.client))
+        asked = Asked(question, agreement, Dues.of(agreement, question.client), session)
         asked.check_form()
         return asked
 
@@ -201,7 +201,7 @@ class Node:
         asked.check_opening()
         data = self.data()
         inputs = inputs_digest(data.fingerprint, self.memory(asked).before(asked.round))
-        key = answer_key(self.secret, asked.run, question_digest(asked.question), inputs)
+        key = answer_key(self.secret, asked.run, question_digest(asked.question, asked.session), inputs)
         with self._records(asked) as (journal, books):
             new, limit = not journal.holds(key.digest), self.policy.rounds_per_day
             if new and limit is not None and journal.within_a_day(self.clock()) >= limit:

@@ -18,11 +18,12 @@ _MOST_ROUNDS = 10**6  # of which a promise may speak: pricing more takes longer 
 
 @dataclass(frozen=True)
 class Asked:
-    """A question, what it amounts to, and what that costs this client."""
+    """A question, what it amounts to, and what that costs this client; in which `session`, if it is one of a secure sum."""
 
     question: Question
     agreement: Agreement
     dues: Dues
+    session: bytes = b""
 
     @property
     def terms(self) -> Terms:

@@ -1,8 +1,9 @@
 """The node's secret, and the keys that are drawn from it: 32 bytes of the system's, in a file of its own, never sent.
 
-The key of an answer is a child of the secret by everything that the answer is computed from: the whole question, the data, what the
-client remembers, and what the last bits of its arithmetic depend on. So the same noise never falls on inputs that may differ:
-if anything of it changes, even if a server asks the same round again with other parameters, new noise is drawn, and it counts.
+The key of an answer is a child of the secret by everything that the answer is computed from: the whole question, the session of a
+secure sum, the data, what the client remembers, and what the last bits of its arithmetic depend on. So the same noise never falls
+on inputs that may differ, or into two sums: if anything of it changes, even if a server asks the same round again with other
+parameters, new noise is drawn, and it counts.
 """
 
 from __future__ import annotations
@@ -26,8 +27,11 @@ def secret_of(folder: Path) -> Key:
     return root_key(folder, lambda: os.urandom(32))
 
 
-def question_digest(question: Question) -> str:
-    """A name for everything in a question that an answer depends on. The plan of the run is not part of it."""
+def question_digest(question: Question, session: bytes = b"") -> str:
+    """A name for everything in a question that an answer depends on. The plan of the run is not part of it.
+
+    The `session` of a secure sum is: in another one the row is added to others, so the same noise must not be in both sums.
+    """
     opening = question.opening
     shared = (
         opening.number,
@@ -36,7 +40,7 @@ def question_digest(question: Question) -> str:
         sorted(opening.prepared.items()),
         opening.local,
     )
-    return digest(question.terms, question.hash, question.client, question.attempt, question.params, *shared)
+    return digest(question.terms, question.hash, question.client, question.attempt, question.params, *shared, session)
 
 
 def inputs_digest(fingerprint: str | None, memory: Mapping[str, torch.Tensor]) -> str:
