@@ -18,6 +18,7 @@ NAMES = {
     "neighbours": (QUICK,),
     "scattering": (PEERS, QUICK),
     "secure_sum": (QUICK,),
+    "federation": (QUICK,),
 }
 
 

@@ -1,9 +1,9 @@
 """A round between processes over Flower, beside stock Flower's own quickstart: `python -m benchmarks.federation [--quick]`.
 
-Both ask three nodes on this host, which do next to nothing with what they get, and average what comes back; for 7,850 numbers and for the
-1,690,046 of cnn-emnist (6.8 MB both ways). Stock is FedAvg without evaluation at the nodes, in the setting of Flower's quickstart: no TLS,
-no node keys, a process for each message. Ours has TLS and node keys. The sides take turns; a number is the median over all rounds but
-the first of each turn. Writes results/federation.json and results/federation.md.
+Both ask three nodes on this host, which do next to nothing with what they get, and average what comes back; for 7,850 numbers
+and for the 1,690,046 of cnn-emnist (6.8 MB both ways). Stock is FedAvg without evaluation at the nodes, in the setting of
+Flower's quickstart: no TLS, no node keys, a process for each message. Ours has TLS and node keys. The sides take turns; a
+number is the median over all rounds but the first of each turn. Writes results/federation.json and results/federation.md.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.engine import busy_cores
+from benchmarks.engine import IDLE, wait_for_idle
 from sfumato.federation.certificates import make_authority, make_node_key, make_server_certificate
 from sfumato.federation.flower.settings import NodeSettings, ServerSettings
 from sfumato.federation.wire import Letter
@@ -75,7 +76,7 @@ def ours(numbers: int, rounds: int, folder: Path) -> list[float]:
             assert len(replies) == NODES, replies.keys()
             params = torch.stack([replies[client].tensors["params"] for client in sorted(replies)]).mean(0)
             times.append(time.time())
-    return [after - before for before, after in zip(times, times[1:], strict=False)]
+    return [after - before for before, after in pairwise(times)]
 
 
 def stock(numbers: int, rounds: int, folder: Path) -> list[float]:
@@ -107,7 +108,7 @@ def stock(numbers: int, rounds: int, folder: Path) -> list[float]:
         wait(out.exists)
         time.sleep(0.2)
         times = json.loads(out.read_text())
-    return [after - before for before, after in zip(times, times[1:], strict=False)]
+    return [after - before for before, after in pairwise(times)]
 
 
 @contextmanager
@@ -185,7 +186,12 @@ def page(record: dict[str, Any]) -> list[str]:
     lines = [
         f"Seconds a round of {NODES} nodes on one host of {record['cores']} cores; median (lowest to highest) of "
         f"{len(record['seconds']['ours']['small'])} rounds of ours and {len(record['seconds']['stock']['small'])} of stock Flower "
-        f"{record['flwr']}. Other programs took {record['busy']:.2f} cores.",
+        f"{record['flwr']}. "
+        + (
+            "The machine was idle."
+            if max(record["busy"]) <= IDLE
+            else f"Other programs kept up to {max(record['busy']):.2f} cores busy: the numbers are rough."
+        ),
         "",
         "| numbers | stock quickstart | ours | ours / stock |",
         "|---|---|---|---|",
@@ -211,6 +217,9 @@ def page(record: dict[str, Any]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one turn of few rounds")
+    parser.add_argument(
+        "--patience", type=float, default=60.0, help="seconds to wait for an idle machine before each turn"
+    )
     parser.add_argument("--node", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.node:
@@ -219,10 +228,11 @@ def main() -> None:
 
     turns, rounds = (1, {"stock": 3, "ours": 10}) if options.quick else (3, {"stock": 5, "ours": 30})
     seconds: dict[str, dict[str, list[float]]] = {side: {size: [] for size in SIZES} for side in rounds}
-    busy = busy_cores()
+    busy: list[float] = []
     for turn in range(turns):
         for size, numbers in SIZES.items():
             for side, measure in (("stock", stock), ("ours", ours)):
+                busy.append(wait_for_idle(options.patience) or 0.0)
                 with tempfile.TemporaryDirectory() as folder:
                     seconds[side][size] += measure(numbers, rounds[side] + 1, Path(folder))[1:]
                 print(f"turn {turn + 1}: {side}, {size}: {statistics.median(seconds[side][size]):.2f} s", flush=True)

@@ -29,13 +29,13 @@ class SuperNode:
     def __init__(self, settings: NodeSettings) -> None:
         self._settings = settings
         self._folder = private_folder(settings.folder)
-        self._secret = secrets.token_bytes(32)
-        self._file = write_private(self._folder / "secret", self._secret)
         self._wait = 0.0
         self._start()
 
     def _start(self) -> None:
         settings, port = self._settings, _free_port()
+        self._secret = secrets.token_bytes(32)
+        self._file = write_private(self._folder / "secret", self._secret)
         options = [f"{settings.poll:g}", "--superlink", settings.server, "--root-certificates", str(settings.authority)]
         options += ["--auth-supernode-private-key", str(settings.key), "--isolation", "process"]
         options += ["--host", "127.0.0.1", "--port", str(port), "--superexec-auth-secret-file", str(self._file)]
@@ -70,6 +70,7 @@ class SuperNode:
     def close(self) -> None:
         self._asking.close()
         self._child.close()
+        self._file.unlink(missing_ok=True)
 
     def __enter__(self) -> SuperNode:
         return self
