@@ -2,8 +2,8 @@
 to a place: be killed there, wait, or say something else than it would.
 
 A line of the file is a place, what to do there, and perhaps a number; it is taken off the file before it is done. A place is
-the kind of a letter that a node answers (`train`), or one that a server comes to (`stored`). Every time that a server draws the noise
-of a round, it notes so in a file, on disk before anything of it can be seen.
+the kind of a letter that a node answers (`train`), or one that a server comes to (`stored`). Every time that a server draws the
+noise of a round, it notes so in a file, on disk before anything of it can be seen.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -96,7 +97,10 @@ def of_node(orders: Orders) -> None:
 def of_server(orders: Orders) -> None:
     """Places of a server, in the order in which it comes to them in a round."""
     from sfumato.engine.checkpoint import Checkpoint
-    from sfumato.engine.slots import Slots
+    from sfumato.engine.clients import Total
+    from sfumato.engine.keys import Keys
+    from sfumato.engine.simulation import Simulation
+    from sfumato.engine.slots import Opening
     from sfumato.federation.cohort import Federation
     from sfumato.federation.flower.asking import Asking
     from sfumato.federation.flower.server import FlowerWire
@@ -118,8 +122,8 @@ def of_server(orders: Orders) -> None:
     def after(owner: Any, name: str, place: str) -> None:
         _wrap(owner, name, lambda *given: None, lambda *given: come(place))
 
-    def noted(slots: Slots, total: torch.Tensor, weight: float, opening: Any, keys: Any, *more: Any) -> None:
-        orders.note(f"{opening.number} {digest(keys.server)} {digest(total, weight, sorted(opening.kept.items()))}")
+    def noted(run: Simulation, now: Checkpoint, total: Total, opening: Opening, keys: Keys) -> None:
+        orders.note(f"{opening.number} {keys.server.digest} {digest(total.rows, total.weight, now.params)}")
 
     def replace(source: Any, target: Any) -> None:
         if Path(target).suffix in (".safetensors", ".json", ".html"):
@@ -132,7 +136,7 @@ def of_server(orders: Orders) -> None:
     after(Served, "check", "checked")
     after(Spending, "reserve", "reserved")
     after(Asking, "post", "asked")
-    _wrap(Slots, "release", noted, lambda *given: come("noise"))
+    _wrap(Simulation, "_serve", noted, lambda *given: come("noise"))
     after(Checkpoint, "write", "stored")
     before(Spending, "settle", "settling")
     before(Federation, "released", "released")
@@ -170,7 +174,15 @@ def _wrap(owner: Any, name: str, first: Callable[..., object], then: Callable[..
     setattr(owner, name, wrapped)
 
 
+def _end_with(parent: int) -> None:
+    """A test that is killed leaves no puppet."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 def main() -> None:
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     orders = Orders(Path(sys.argv.pop(1)))
     of_node(orders) if sys.argv[1] == "node" else of_server(orders)
     from sfumato.__main__ import main as sfumato

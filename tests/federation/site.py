@@ -11,7 +11,6 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,9 +21,13 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
+from sfumato import Plan
 from sfumato.data.population import Population
 from sfumato.engine.checkpoint import write_atomically
+from sfumato.engine.simulate import simulate
+from sfumato.engine.simulation import Progress, Simulation
 from sfumato.federation.deploy import Place, deploy
+from sfumato.federation.server import prepared_for
 from sfumato.federation.settings import Settings
 from sfumato.ledger.ledger import Entry, Ledger
 from sfumato.run.prepare import prepare
@@ -296,5 +299,13 @@ def rounds_of(site: Site, run: str) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
-def pause(seconds: float) -> None:
-    time.sleep(seconds)
+def here_of(site: Site, request: Request, keys: str) -> tuple[Simulation, Progress]:
+    """The same run in this process, on the same clients."""
+    request = site.request(request, keys=keys, run="here")
+    prepared = prepared_for(request, site.settings(request))
+    people = replace(prepared.population, load=people_of(request).load)
+    facts = prepared.round, people, prepared.module, prepared.objective
+    told = prepared.request.description
+    run = simulate(*facts, rounds=request.rounds, seed=request.seed, plan=Plan(), description=told)
+    *_, progress = run
+    return run, progress

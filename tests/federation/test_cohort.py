@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -247,6 +248,22 @@ def test_it_does_not_begin_if_nobody_takes_part(settings: Settings, tmp_path: Pa
     assert said == ["node-0 (client 0): offline", "node-1 (client 1): refused.recipe", "node-2 (client 2): silent",
                     "node-3 (client 3): offline", "node-4 (client 4): offline"]  # fmt: skip
     assert ready.run.ledger.count == 0
+
+
+def test_a_wire_that_is_lost_in_the_check_is_asked_again_once(settings: Settings, tmp_path: Path) -> None:
+    class Lost(Loopback):
+        def ask(self, letters: Mapping[int, Letter], deadline: float) -> Iterator[tuple[int, Letter]]:
+            if self.restarts < times:
+                raise WireLost("gone")
+            yield from super().ask(letters, deadline)
+
+    for times in (1, 2):
+        wire = Lost(everybody(asked()))
+        ready = served(asked(), settings, wire, tmp_path / f"run{times}")
+        with pytest.raises(WireLost) if times == 2 else nullcontext():
+            ready.check()
+        assert wire.restarts == 1 and ready.run.ledger.count == 0
+        ready.run.close()
 
 
 def test_a_round_begun_again_is_another_attempt_and_both_count(settings: Settings, tmp_path: Path) -> None:

@@ -14,15 +14,13 @@ pytest.importorskip("flwr", reason="sfumato[flower] is not installed")
 if not Path("/proc/self/environ").exists():
     pytest.skip("looks for processes in /proc", allow_module_level=True)
 
-from sfumato import Plan
-from sfumato.engine.simulate import simulate
-from sfumato.engine.simulation import Progress, Simulation
+from sfumato.engine.simulation import Progress
 from sfumato.federation.flower.server import FlowerWire
 from sfumato.federation.flower.settings import ServerSettings
 from sfumato.federation.server import Served, prepared_for
 from sfumato.run.request import Request
 from tests.federation.network import all_online
-from tests.federation.site import Site, asked, opened, people_of
+from tests.federation.site import Site, asked, here_of, opened, people_of
 
 RECIPES: dict[str, dict[str, Any]] = {
     "dp-fedavg": {},
@@ -51,17 +49,6 @@ class Bench:
         assert said == [f"{self.site.clients} of {self.site.clients} nodes have the final model"]
         return served, progress
 
-    def here(self, request: Request, keys: str) -> tuple[Simulation, Progress]:
-        """The same run in this process, on the same clients."""
-        request = self.site.request(request, keys=keys, run="here")
-        prepared = prepared_for(request, self.site.settings(request))
-        people = replace(prepared.population, load=people_of(request).load)
-        facts = prepared.round, people, prepared.module, prepared.objective
-        told = prepared.request.description
-        run = simulate(*facts, rounds=request.rounds, seed=request.seed, plan=Plan(), description=told)
-        *_, progress = run
-        return run, progress
-
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
@@ -79,7 +66,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 def test_the_parameters_of_simulate_to_the_bit(bench: Bench, recipe: str) -> None:
     request = asked(recipe, **RECIPES[recipe])
     served, there = bench.there(request, f"{recipe}-shared", "shared")
-    _, here = bench.here(request, "shared")
+    _, here = here_of(bench.site, request, "shared")
     assert torch.equal(there.params, here.params)
     assert not torch.equal(there.params, served.run.start.params)
     assert served.run.ledger.count == request.rounds
@@ -94,7 +81,7 @@ def test_the_parameters_of_simulate_to_the_bit(bench: Bench, recipe: str) -> Non
 def test_with_secrets_of_their_own_the_same_events_and_guarantee(bench: Bench, recipe: str) -> None:
     request = asked(recipe, seed=None, **RECIPES[recipe])
     served, there = bench.there(request, f"{recipe}-own", "own")
-    run, here = bench.here(request, "own")
+    run, here = here_of(bench.site, request, "own")
     assert [entry.costs for entry in served.run.ledger.entries()] == [entry.costs for entry in run.ledger.entries()]
     for server in (False, True):
         one, other = served.run.guarantee(server=server), run.guarantee(1e-5, server=server)
@@ -112,7 +99,7 @@ def test_with_secrets_of_their_own_the_same_events_and_guarantee(bench: Bench, r
 def test_the_bits_of_a_secure_sum_are_those_of_a_sum_in_the_open(bench: Bench) -> None:
     request = replace(asked("dp-fedavg-shares", rounds=2, sample="everyone", smallest=3), secure=True)
     served, there = bench.there(request, "shares", "shared")
-    _, here = bench.here(request, "shared")
+    _, here = here_of(bench.site, request, "shared")
     assert torch.equal(there.params, here.params)
     assert "simulated" not in str(served.run.guarantee(server=True))
     served.run.close()

@@ -18,7 +18,7 @@ from sfumato.federation.cohort import Federation, Tally, online_once
 from sfumato.federation.question import CHECK, END, OK
 from sfumato.federation.settings import Settings, verifying_keys
 from sfumato.federation.terms import Agreement, Terms
-from sfumato.federation.wire import Wire, WireLost
+from sfumato.federation.wire import Letter, Wire, WireLost
 from sfumato.key import Key
 from sfumato.pieces.channel import SecureSum
 from sfumato.run.prepare import Prepared, prepare
@@ -93,19 +93,27 @@ class Served:
 
     def check(self) -> None:
         """Ask who is online what it would refuse, before anything is spent; refuse to begin if nobody takes part."""
-        everybody = set(range(len(self.members)))
-        online = online_once(self.wire, lambda now: now >= everybody, self.settings.wait)
-        letters = {client: self._federation.question(self._asking, client).letter(CHECK) for client in online}
-        replies = dict(self.wire.ask(letters, self.settings.deadline))
+        try:
+            online, replies = self._asked()
+        except WireLost:  # nothing is spent, so it is asked again; if it is lost once more, something is wrong with it
+            self.wire.restart()
+            online, replies = self._asked()
         for client, member in enumerate(self.members):
             said = replies[client].kind if client in replies else "silent" if client in online else "offline"
             if said != OK:
                 self.tell(f"{member.name} (client {client}): {said}")
         if not any(reply.kind == OK for reply in replies.values()):
             raise NobodyTakesPart(
-                f"of {len(everybody)} nodes {len(online)} are online, and none would take part: nothing was begun, and nothing is "
-                "spent. What each says stands above; sfumato node check explains it on its host."
+                f"of {len(self.members)} nodes {len(online)} are online, and none would take part: nothing was begun, and nothing "
+                "is spent. What each says stands above; sfumato node check explains it on its host."
             )
+
+    def _asked(self) -> tuple[set[int], dict[int, Letter]]:
+        """Who is online, and what each of them says."""
+        everybody = set(range(len(self.members)))
+        online = online_once(self.wire, lambda now: now >= everybody, self.settings.wait)
+        letters = {client: self._federation.question(self._asking, client).letter(CHECK) for client in online}
+        return online, dict(self.wire.ask(letters, self.settings.deadline))
 
     @property
     def _federation(self) -> Federation:
