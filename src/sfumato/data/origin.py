@@ -27,11 +27,8 @@ class Named:
 def origin_of(population: Population) -> Origin:
     """What builds the population in another process; refuses one that only this process has.
 
-    >>> origin_of(Population.from_list([([[1.0]], [0])], name="mine"))
-    Traceback (most recent call last):
-    sfumato.errors.BadValue: the population 'mine' lies in the memory of this process, and nobody's records are sent to others. \
-Give it by a folder (Population.from_folder) or by an import path (Population.from_import("module:function")), which \
-every worker reads for itself.
+    >>> origin_of(Population("people", 5, load=str, source="mine:people"))
+    Named(source='mine:people', size=5)
     """
     if population.origin is not None:
         return population.origin

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
@@ -53,6 +53,7 @@ class PublicData:
         return f"the records of {self.name} are public: nothing hides them"
 
 
+@runtime_checkable
 class Origin(Protocol):
     """What names a population's data, so that another process builds it from where they lie. It holds no record."""
 

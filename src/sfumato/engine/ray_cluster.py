@@ -141,12 +141,16 @@ def _check_answers(address: str) -> None:
         ) from None
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise BadValue(f"--ray {address}: {reason}")
+        raise BadValue(
+            f"--ray {address}: {reason}. Run this on a host of the cluster, with the same Ray; if it asks for a token, with "
+            "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN."
+        )
 
 
 def import_ray() -> Any:
-    """Ray, if it is installed."""
+    """Ray, if it is installed. It sends no statistics, and says nothing on standard output when it starts a worker again."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", r"_Worker\.|worker died|node with node id")
     try:
         import ray
     except ImportError:
