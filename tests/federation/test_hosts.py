@@ -100,7 +100,7 @@ def test_a_link_is_cut_in_the_middle_of_a_round_and_mended(site: Site, network: 
 
 def test_the_server_is_cut_off_and_training_goes_on(site: Site, network: Hosts) -> None:
     request = site.request(asked(seed=None, rounds=3, sample="everyone"))
-    site.order("server", "asked wait 0.1")
+    site.order("server", "asked.train wait 0.1")
     server = site.server("alone", request)
     until(lambda: not site.orders("server") or not server.alive, 120.0)
     network.cut("server")
