@@ -202,6 +202,7 @@ def _end_with(parent: int) -> None:
 
 
 def main() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that started the tests may have it ignored
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     orders = Orders(Path(sys.argv.pop(1)))
     of_node(orders) if sys.argv[1] == "node" else of_server(orders)

@@ -13,6 +13,7 @@ import signal
 import statistics
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ SERVER_PLACES = ("check", "asked.check", "checked", "reserved", "asked.train", "
 SERVER_PLACES += ("storing.checkpoint", "stored", "settling", "released", "between")
 LAST_PLACES = ("finish", "storing.params", "storing.run", "storing.report", "end")
 BROKEN = ("nan", "shape", "hash", "long", "nonsense", "replay", "wait 7", "kill")
+_STUCK = 60.0  # seconds
 RUN, NOISE, DELTA = "run", 4.0, 1e-5
 
 
@@ -95,7 +97,7 @@ class Soak:
     def run(self) -> dict[str, Any]:
         self.site.nodes()
         server = self.start()
-        next_fault = time.monotonic() + 20.0
+        due = self.due()
         while True:
             status = server.process.poll()
             if status == 0:
@@ -108,15 +110,20 @@ class Soak:
             for number in range(self.site.clients):
                 if not self.site.at(number).alive:
                     self.site.node(number)
-            if time.monotonic() >= next_fault and self.more:
+            if self.more and due():
                 self.fault(server)
-                next_fault = time.monotonic() + self.random.uniform(1.0, 8.0)
+                due = self.due()
             elif not self.more:
                 self.site.order("server")
                 if time.monotonic() - self.began > self.seconds + 60.0 and server.alive:
                     server.signal(signal.SIGINT)
             time.sleep(0.2)
         return self.result(server)
+
+    def due(self) -> Callable[[], bool]:
+        """The next fault comes some rounds after the last, or when nothing moves."""
+        wanted, latest = rounds_of(self.site, RUN) + self.random.randint(1, 3), time.monotonic() + _STUCK
+        return lambda: rounds_of(self.site, RUN) >= wanted or time.monotonic() > latest
 
     @property
     def more(self) -> bool:
@@ -144,7 +151,7 @@ class Soak:
 
     def fault(self, server: Host) -> None:
         kind = self.random.choice(
-            ["node", "supernode", "superlink", "server", "place", "ctrl-c", *["reply"] * 6, "push"]
+            ["node", "supernode", "superlink", "server", "place", "ctrl-c", *["reply"] * 8, "push", "push"]
         )
         number = self.random.randrange(self.site.clients)
         host = self.site.at(number)

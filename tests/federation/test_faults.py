@@ -142,7 +142,7 @@ def test_ctrl_c_on_the_server_and_on_a_node(site: Site) -> None:
 @contextmanager
 def small_disk(folder: Path, size: str = "1m") -> Iterator[None]:
     """A file system that can be filled; what was in the folder stays as it was."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", str(folder)], check=False)
     if mounted.returncode:
         pytest.skip("no file system may be mounted here")
