@@ -104,8 +104,6 @@ class Soak:
                 break
             if status is not None:
                 self.check(server, status)
-                if time.monotonic() - self.began > self.seconds:
-                    break
                 server = self.start()
             for number in range(self.site.clients):
                 if not self.site.at(number).alive:
@@ -113,12 +111,20 @@ class Soak:
             if self.more and due():
                 self.fault(server)
                 due = self.due()
-            elif not self.more:
-                self.site.order("server")
-                if time.monotonic() - self.began > self.seconds + 60.0 and server.alive:
-                    server.signal(signal.SIGINT)
+            elif not self.more and server.alive and rounds_of(self.site, RUN) < self.rounds - 2:
+                server = self.shorten(server)
             time.sleep(0.2)
         return self.result(server)
+
+    def shorten(self, server: Host) -> Host:
+        """The time is over: two rounds more, without faults, are the last."""
+        for name in ("server", *(f"node-{number + 1}" for number in range(self.site.clients))):
+            self.site.order(name)
+        server.signal(signal.SIGINT)
+        self.check(server, server.wait(120.0))
+        self.rounds = check_whole(self.site, RUN) + 2
+        self.starts += 1
+        return self.site.server(RUN, rounds=self.rounds)
 
     def due(self) -> Callable[[], bool]:
         """The next fault comes some rounds after the last, or when nothing moves."""
