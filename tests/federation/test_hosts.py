@@ -21,7 +21,6 @@ from tests.federation.site import ROOT, Site, asked, here_of, opened, rounds_of
 from tests.federation.test_faults import check_run, finished, tallies
 
 DEADLINE = 8.0
-FAR = "192.0.2.99"  # an address of nobody's
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +68,7 @@ def test_each_host_has_its_own_address_and_no_way_out(network: Hosts) -> None:
 def test_the_parameters_of_simulate_to_the_bit(site: Site, recipe: str) -> None:
     own = {"sample": "fixed:2", "records": 12, "batch": "fixed:4", "steps": 3} if recipe == "prifedsync" else {}
     request = asked(recipe, **own)
-    finished(site.server(recipe, site.request(request, keys="shared", run=f"{recipe}-there")))
+    finished(site.server(recipe, site.request(request, keys="shared", run=f"{recipe}-there", deadline=60.0)))
     _, here = here_of(site, request, "shared")
     found, expected = load_file(site.folder / recipe / "params.safetensors"), here.module.state_dict()
     assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in found)
@@ -100,7 +99,7 @@ def test_a_link_is_cut_in_the_middle_of_a_round_and_mended(site: Site, network: 
 
 def test_the_server_is_cut_off_and_training_goes_on(site: Site, network: Hosts) -> None:
     request = site.request(asked(seed=None, rounds=3, sample="everyone"))
-    site.order("server", "asked wait 0.1")
+    site.order("server", "asked.train wait 0.1")
     server = site.server("alone", request)
     until(lambda: not site.orders("server") or not server.alive, 120.0)
     network.cut("server")

@@ -65,6 +65,8 @@ class SuperNode:
     def task(self) -> RuntimeHttpClient | None:
         """The next question, as a client that speaks for the task of answering it; None if there is none. May raise CallFailed."""
         taken = call(self._asking.AcquireTask, AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP]))
+        if taken.token:
+            self._wait = 0.0  # it has reached the server: if it ends now, it is because the server did
         return beside(self._address, self._secret, taken.token) if taken.token else None
 
     def close(self) -> None:
