@@ -190,7 +190,7 @@ class Node:
             self._judged = dict([*self._judged.items(), (name, found)][-_AGREEMENTS:])
         agreement, refusals = self._judged[name]
         if refusals:
-            raise refusals[0]
+            raise Refused(refusals[0].code, refusals[0].words)  # a new one: what is raised again and again only grows
         assert agreement is not None, "what is not refused is built"
         return agreement
 
