@@ -64,10 +64,15 @@ def runtime(address: str, authority: Path, headers: Mapping[str, str], token: st
     return _secure(RuntimeHttpClient, address, authority, dict(headers) | _token(token))
 
 
-def beside(address: str, secret: bytes, token: str = "") -> RuntimeHttpClient:
-    """The side of a SuperNode on this host that serves tasks; without a token, only to acquire one."""
+def beside(address: str, authority: Path, secret: bytes, token: str = "") -> RuntimeHttpClient:
+    """The side of a SuperNode on this host that serves tasks; without a token, only to acquire one.
+
+    It shows a certificate of our own: the secret tells SuperNode who asks, and not us who answers, and any user of this host may
+    listen at a port that is free.
+    """
     signing = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=["/flwr.proto.Runtime/AcquireTask"])
-    return RuntimeHttpClient.from_server_address(address, True, None, [_Headers(_token(token)), signing])
+    headers = _Headers(_token(token))
+    return RuntimeHttpClient.from_server_address(address, False, authority.read_bytes(), [headers, signing])
 
 
 def _token(token: str) -> dict[str, str]:
