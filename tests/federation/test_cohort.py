@@ -358,3 +358,13 @@ def test_an_active_server_may_not_draw(settings: Settings, tmp_path: Path) -> No
 def test_a_secure_sum_needs_whole_numbers(settings: Settings, tmp_path: Path) -> None:
     with pytest.raises(BadValue, match="adds whole numbers"):
         served(asked("dp-fedavg-shares", sample="everyone"), settings, Loopback({}), tmp_path / "run")
+
+
+def test_shares_of_a_cohort_that_is_drawn_must_not_all_be_needed(settings: Settings, tmp_path: Path) -> None:
+    """A round is given up if one of them is offline, so who is online is drawn far more often in those that are released."""
+    request = replace(asked("dp-fedavg-shares", sample="fixed:3"), secure=True)
+    with pytest.raises(BadValue, match="tells who was drawn"):
+        served(request, settings, Loopback({}), tmp_path / "run")
+    fewer = replace(request, options={**request.options, "smallest": 2})
+    run = served(fewer, settings, Loopback({}), tmp_path / "fewer").run
+    assert run.simulation.derivation.primary.world == run.simulation.derivation.primary.server
