@@ -17,6 +17,7 @@ NAMES = {
     "exact_noise": (QUICK,),
     "neighbours": (QUICK,),
     "scattering": (PEERS, QUICK),
+    "ray_cluster": (QUICK,),
 }
 
 
