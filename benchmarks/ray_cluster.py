@@ -23,9 +23,11 @@ import torch
 import sfumato as sf
 from benchmarks.engine import CNN, IDLE, LOGISTIC, RESULTS, wait_for_idle
 from benchmarks.workload import Workload
-from sfumato.engine.clients import Block, Clients, Start
+from sfumato.engine.clients import Block, Clients, Start, Total
 from sfumato.engine.on_ray import OnRay, RayWorkers, ray_workers
+from sfumato.engine.packing import packed, unpacked
 from sfumato.engine.ray_cluster import Cluster
+from sfumato.engine.workers import Here
 
 WORKERS = 2
 COHORT = replace(CNN, name="cnn-emnist, cohort 50", records=50, cohort=50)
@@ -34,7 +36,7 @@ MANY = replace(LOGISTIC, name="logistic, cohort 10,000", population=20_000, coho
 
 @dataclass(frozen=True)
 class Contender:
-    """A workload on so many workers."""
+    """A workload on so many workers; on none in this process, with the plan's threads."""
 
     work: Workload
     workers: int
@@ -46,13 +48,18 @@ class Contender:
 
     @property
     def title(self) -> str:
-        return f"{self.work.name}, {self.workers} worker{'s' * (self.workers > 1)}"
+        where = (
+            f"{self.workers} worker{'s' * (self.workers > 1)}" if self.workers else f"{self.plan.workers} threads here"
+        )
+        return f"{self.work.name}, {where}"
 
 
 CONTENDERS = (
     Contender(LOGISTIC, 2, sf.Plan("stacked", 64, shards=2), "logistic", 60, 20, 0.015),
     Contender(COHORT, 1, sf.Plan(shards=1), "cnn", 3, 1),
     Contender(COHORT, 2, sf.Plan(shards=2), "cnn", 3, 1, 0.120),
+    Contender(LOGISTIC, 0, sf.Plan("stacked", 32, 2), "logistic", 60, 20),
+    Contender(COHORT, 0, sf.Plan(workers=2), "cnn", 3, 1),
     Contender(MANY, 2, sf.Plan("stacked", 64, shards=2), "many", 3, 1),
 )
 LEAST_SPEED = 1.6
@@ -76,22 +83,22 @@ def many() -> sf.Population:
 
 
 class Timed:
-    """The workers of a cluster, and the overhead of each of their rounds."""
+    """The workers of a cluster, and the overhead of each of their rounds; or this process, which has none."""
 
-    def __init__(self, made: OnRay) -> None:
+    def __init__(self, made: OnRay | type[Here]) -> None:
         self._made, self.overhead, self.slowest = made, list[float](), list[float]()
 
     def __call__(self, clients: Clients) -> Timed:
-        self._workers: RayWorkers = self._made(clients)
+        self._workers: RayWorkers | Here = self._made(clients)
         self.kernels, self.released, self.close = self._workers.kernels, self._workers.released, self._workers.close
         return self
 
     def blocks(self, start: Start, ids: Sequence[int]) -> Iterator[Block]:
         began = time.perf_counter()
         yield from self._workers.blocks(start, ids)
-        slowest = max(self._workers.seconds)
-        self.slowest.append(slowest)
-        self.overhead.append(time.perf_counter() - began - slowest)
+        took = time.perf_counter() - began
+        self.slowest.append(max(self._workers.seconds) if isinstance(self._workers, RayWorkers) else took)
+        self.overhead.append(took - self.slowest[-1])
 
 
 def run_once(contender: Contender, rounds: int, warmup: int) -> dict[str, Any]:
@@ -106,7 +113,8 @@ def run_once(contender: Contender, rounds: int, warmup: int) -> dict[str, Any]:
         server=(sf.AddNoise(sf.Gaussian(work.noise_multiplier)),),
     )
     people = sf.Population.from_import(f"benchmarks.ray_cluster:{contender.source}")
-    timed = Timed(ray_workers("local", contender.workers))
+    torch.set_num_threads(WORKERS if not contender.workers else 1)
+    timed = Timed(ray_workers("local", contender.workers) if contender.workers else Here)
     run = sf.simulate(
         round,
         people,
@@ -121,10 +129,26 @@ def run_once(contender: Contender, rounds: int, warmup: int) -> dict[str, Any]:
     return {"seconds": seconds[warmup:], "overhead": timed.overhead[warmup:], "slowest": timed.slowest[warmup:]}
 
 
+def driver(cluster: Any, times: int = 20) -> list[float]:
+    """Seconds that the driver takes for one more shard of cnn-emnist that is ready: fetch, unpack, add."""
+    numbers = sum(part.numel() for part in COHORT.module().parameters())
+    total, found = torch.zeros(numbers, dtype=torch.float64), list[float]()
+    made = cluster.remote(
+        lambda: packed(Block(Total(torch.ones(numbers, dtype=torch.float64), 1.0), {}, torch.zeros(0)))
+    )
+    for _ in range(times):
+        asked = made.remote()
+        cluster.wait([asked])
+        began = time.perf_counter()
+        total += unpacked(cluster.get(asked)).total.rows
+        found.append(time.perf_counter() - began)
+    return found
+
+
 def measure(turns: int, quick: bool, patience: float) -> dict[str, Any]:
     """Every contender once in each turn, on one cluster."""
     cluster, found, busy = Cluster("local", WORKERS), dict[str, list[dict[str, Any]]](), list[float]()
-    cluster.open()
+    ray = cluster.open()
     try:
         for turn in range(turns):
             for one in CONTENDERS:
@@ -138,6 +162,8 @@ def measure(turns: int, quick: bool, patience: float) -> dict[str, Any]:
                     f"turn {turn + 1}/{turns}  {one.title:40} {median:9.1f} ms a round, {overhead:6.1f} overhead",
                     flush=True,
                 )
+        wait_for_idle(patience)
+        shard = driver(ray)
     finally:
         cluster.close()
     rows = [_row(one, found[one.title]) for one in CONTENDERS]
@@ -155,6 +181,7 @@ def measure(turns: int, quick: bool, patience: float) -> dict[str, Any]:
         "setting": setting,
         "rows": rows,
         "speed": {**facts, "target": LEAST_SPEED, "verdict": verdict},
+        "driver": shard,
         "runs": found,
     }
 
@@ -191,6 +218,9 @@ def page(result: dict[str, Any]) -> str:
         f"Two workers over one, {COHORT.name}: {speed['measured']:.2f} times as fast (single turns {speed['lowest']:.2f} to "
         f"{speed['highest']:.2f}; the fastest round of each {speed['of the fastest rounds']:.2f}); at least {speed['target']}: "
         f"{speed['verdict']}.",
+        "",
+        f"The driver takes {1e3 * statistics.median(result['driver']):.1f} ms (least {1e3 * min(result['driver']):.1f}) for one "
+        "more shard of cnn-emnist, 13.5 MB: fetch, unpack, add.",
     ]
     busy = result["setting"]["busy cores of other programs, median"]
     if busy is not None and busy > IDLE:
