@@ -17,6 +17,9 @@ NAMES = {
     "exact_noise": (QUICK,),
     "neighbours": (QUICK,),
     "scattering": (PEERS, QUICK),
+    "secure_sum": (QUICK,),
+    "federation": (QUICK,),
+    "ray_cluster": (QUICK,),
 }
 
 

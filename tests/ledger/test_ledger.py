@@ -43,6 +43,20 @@ def test_a_reservation_counts_before_it_is_settled(tmp_path: Path) -> None:
     assert not again.entries()[0].settled
 
 
+def test_a_full_disk_is_told_and_nothing_is_half_written(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "l.sqlite", "people")
+    reserve(ledger, 0)
+    pages = ledger._connection.execute("PRAGMA page_count").fetchone()[0]
+    ledger._connection.execute(f"PRAGMA max_page_count={pages}")
+    with pytest.raises(LedgerError, match="cannot be written: database or disk is full.*Make room"):
+        [reserve(ledger, round) for round in range(1, 1000)]
+    held = ledger.count
+    assert 1 <= held < 1000
+    ledger._connection.execute("PRAGMA max_page_count=100000")
+    reserve(ledger, held)
+    assert ledger.count == held + 1 and ledger.damage() == []
+
+
 def test_the_same_round_is_reserved_once() -> None:
     ledger = Ledger(None, "people")
     assert reserve(ledger, 0) == reserve(ledger, 0)

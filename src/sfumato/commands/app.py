@@ -9,6 +9,7 @@ import typer
 
 from sfumato.commands.account import account
 from sfumato.commands.curve import curve
+from sfumato.commands.deploy import deploy
 from sfumato.commands.evaluate import evaluate
 from sfumato.commands.ledger import ledger
 from sfumato.commands.node import node
@@ -16,6 +17,7 @@ from sfumato.commands.plan import plan
 from sfumato.commands.recipes import explain, recipes
 from sfumato.commands.report import report
 from sfumato.commands.reproduce import reproduce
+from sfumato.commands.server import server
 from sfumato.commands.train import train
 from sfumato.commands.tune import tune
 from sfumato.version import __version__
@@ -31,7 +33,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None if _NARROW else "rich",
 )
-for command in (train, tune, recipes, explain, evaluate, report, account, plan, curve, ledger, reproduce):
+for command in (
+    train,
+    tune,
+    recipes,
+    explain,
+    evaluate,
+    report,
+    account,
+    plan,
+    curve,
+    ledger,
+    reproduce,
+    deploy,
+    server,
+):
     app.command(command.__name__, context_settings={"terminal_width": _COLUMNS - 2} if _NARROW else None)(command)
 app.add_typer(node)
 

@@ -7,15 +7,65 @@ from typing import Annotated
 
 import typer
 
-from sfumato.commands.answers import Json, show
-from sfumato.errors import DataError
+from sfumato.commands.answers import Json, refusing, show
+from sfumato.errors import BadValue, DataError
 
 node = typer.Typer(name="node", help="The owner's side of a federation: one client, its policy and its own ledger.")
 
 
-@node.callback()
-def options() -> None:
-    """The owner's side of a federation: one client, its policy and its own ledger."""
+@node.callback(invoke_without_command=True)
+def run(
+    context: typer.Context,
+    config: Annotated[
+        Path | None, typer.Option(metavar="NODE.TOML", help="What the owner allows, and which server.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+) -> None:
+    """Answer a server's questions with this owner's data, as node.toml allows, until it is stopped (Ctrl-C)."""
+    if context.invoked_subcommand is not None:
+        if config is not None or quiet:
+            raise BadValue(f"sfumato node {context.invoked_subcommand} takes its options after its name.")
+        return
+    if config is None:
+        raise BadValue("sfumato node needs --config, the node.toml of this node; sfumato deploy writes one.")
+    with refusing(False):
+        _run(config, quiet)
+
+
+def _run(config: Path, quiet: bool) -> None:
+    from sfumato.federation import needs_flower
+
+    needs_flower()
+    from sfumato.federation.flower.node import serve
+    from sfumato.federation.node.answer import Node
+    from sfumato.federation.node.policy import Policy
+    from sfumato.federation.node.server import node_settings, node_signing
+
+    policy = Policy.from_toml(config)
+    settings, answer = node_settings(config), Node(policy, signing=node_signing(config))
+    if not quiet:
+        typer.echo(
+            f"client {policy.client} answers {settings.server}; its log is {policy.folder / 'node.log'}", err=True
+        )
+    serve(answer, settings)
+
+
+@node.command("key")
+def key(
+    path: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Where the private key goes; it never leaves this host.")
+    ],
+    name: Annotated[str, typer.Option(metavar="NAME", help="What the registry calls the node.")] = "node",
+) -> None:
+    """Make a node's keys, and print what the registry says of them: it goes to the server, and to every other node."""
+    from sfumato.federation import needs_flower
+
+    needs_flower()
+    from sfumato.federation.deploy import new_member
+
+    if path.exists():
+        raise BadValue(f"{path} is there already, and is never overwritten. Give another name.")
+    typer.echo(new_member(name, path).to_toml(), nl=False)
 
 
 @node.command("check")

@@ -76,6 +76,8 @@ class Start:
     clients: Key  # the root of the clients' own keys
     memory: Memory = field(default_factory=dict)
     lasting: Key | None = None  # the same for the keys that stay; None: nobody needs them
+    attempt: int = 0  # the how many-th time that this round is begun
+    reserved: int = 0  # rounds that the run has paid for so far, this one among them
 
     def only(self, ids: Sequence[int]) -> Start:
         """The same, with nobody else's memory."""

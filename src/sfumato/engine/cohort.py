@@ -43,14 +43,16 @@ class Cohort:
         memory: Memory | None = None,
         channel: Key | None = None,
         lasting: Key | None = None,
+        attempt: int = 0,
+        reserved: int = 0,
     ) -> Total:
         """Train the cohort from `params`, or from what each client remembers, and pass its messages on: added, or one by one.
 
         `clients` is the root of the clients' own keys, `lasting` of those that stay the same for the run, and `channel` that of
-        what permutes messages.
+        what permutes messages. `attempt` and `reserved` are those of `Start`.
         """
         slots = self.clients.job.slots
-        start = Start(params, opening, clients, memory or {}, lasting or clients)
+        start = Start(params, opening, clients, memory or {}, lasting or clients, attempt, reserved)
         found = added(slots, opening, self.workers.blocks(start, ids))
         self._trained = found.stays
         return self._seen(found, opening, channel) if slots.gathers else found.total

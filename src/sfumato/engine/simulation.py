@@ -27,6 +27,7 @@ from sfumato.engine.clients import START, Job, Memory, Total, message_context
 from sfumato.engine.cohort import Cohort
 from sfumato.engine.keys import Keys
 from sfumato.engine.slots import Opening
+from sfumato.engine.workers import GivenUp
 from sfumato.errors import BadValue, NotFinite
 from sfumato.guarantee import Guarantee, guarantee
 from sfumato.key import Key
@@ -142,7 +143,7 @@ class Simulation:
         if event is not None and client is not None:
             event = for_client(event, client)
         relation = (spent or proof).relation
-        assumptions = (*proof.assumptions, *self.population.caution(unit), *extra)
+        assumptions = (*proof.assumptions, *self.population.caution(unit), *self.cohort.workers.assumptions(), *extra)
         found = guarantee(
             event,
             delta,
@@ -181,17 +182,23 @@ class Simulation:
             reservations = self.spending.reserve(number, now.attempt, name)
             ids = self.job.slots.round.sample.cohort(self.population.size, keys.turn(number))
             opening = cohort.open(now.params, number, keys.opening(number), now.kept, now.state)
-            own = keys.clients, now.memory, keys.channel, self.keys().clients
-            total = cohort.total(now.params, ids.tolist(), opening, *own)
-            now = self._serve(now, total, opening, keys)
-            now = replace(now, memory=cohort.keep(now.memory, now.params))
+            own = keys.clients, now.memory, keys.channel, self.keys().clients, now.attempt, self.ledger.rounds
+            norms: tuple[float, ...] = ()
+            try:
+                total = cohort.total(now.params, ids.tolist(), opening, *own)
+            except GivenUp:
+                now = replace(now, round=number + 1)  # nothing is released, and everything is paid
+            else:
+                norms = total.norms
+                now = self._serve(now, total, opening, keys)
+                now = replace(now, memory=cohort.keep(now.memory, now.params))
             self._unstored, self._reserved = now, [*self._reserved, *reservations]
             if now.round == self.rounds or time.monotonic() - stored >= self.checkpoint_seconds:
                 self.store()
                 stored = time.monotonic()
                 cohort.workers.released(now.params, opening)
             seconds = time.perf_counter() - started
-            notes = {"cohort": len(ids), "norms": total.norms} if self.diagnostics else None
+            notes = {"cohort": len(ids), "norms": norms} if self.diagnostics else None
             shown = self.reported(now)
             yield Progress(now.round, self.rounds, shown, seconds, self.derivation, self, notes, now.memory, now.state)
 

@@ -89,6 +89,11 @@ class Slots:
             )
         return length
 
+    @property
+    def sent(self) -> Claim:
+        """What is known of a message when it is sent: the claim that reached the channel."""
+        return self._claims("channel")[0]
+
     def _claims(self, wanted: str) -> list[Claim]:
         return [claim for (slot, _), claim in zip(pieces(self.round), self.proof.before, strict=True) if slot == wanted]
 

@@ -1,7 +1,8 @@
 """What travels between the server and the nodes, and what carries it.
 
-A Letter is all that either side may say: a kind, a few public facts, and named tensors. Its bytes are a length, a JSON head and a
-safetensors body; nothing in them is ever run or unpickled. A Wire asks nodes and gives back their replies, and knows nothing of rounds.
+A Letter is all that either side may say: a kind, a few public facts, and named tensors. Its bytes are a length, a JSON head and
+a safetensors body; nothing in them is ever run or unpickled. A Wire asks nodes and gives back their replies, and knows nothing
+of rounds.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import safetensors.torch
 import torch
@@ -79,38 +80,41 @@ class Letter:
                 )
 
     def to_bytes(self) -> bytes:
-        """The letter as bytes: the same letter has the same bytes."""
+        """The letter as bytes; the same letter has the same bytes."""
+        return self.head() + self.body()
+
+    def head(self) -> bytes:
+        """The first part of its bytes: the kind and the facts, after their length."""
         head = json.dumps({"kind": self.kind, "facts": dict(self.facts)}, sort_keys=True, allow_nan=False).encode()
+        if len(head) > _LARGEST_HEAD:
+            raise BadLetter(
+                f"{len(head):,} bytes of facts are too many: at most {_LARGEST_HEAD:,}. Send them as tensors."
+            )
+        return len(head).to_bytes(_LENGTH, "big") + head
+
+    def body(self) -> bytes:
+        """The rest of its bytes: the tensors. Letters that differ in facts only have the same body."""
         body = safetensors.torch.save(
             {name: tensor.detach().cpu().contiguous().clone() for name, tensor in self.tensors.items()}
         )
-        if len(head) > _LARGEST_HEAD or _LENGTH + len(head) + len(body) > LARGEST:
+        if len(body) > LARGEST:
             raise BadLetter(
-                f"a letter of {len(head):,} bytes of facts and {len(body):,} of tensors is too large: at most "
-                f"{_LARGEST_HEAD:,} of facts and {LARGEST:,} in all. Send it in parts."
+                f"{len(body):,} bytes of tensors are too many for a letter: at most {LARGEST:,}. Send it in parts."
             )
-        return len(head).to_bytes(_LENGTH, "big") + head + body
+        return body
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Letter:
         """The letter that these bytes are; raises BadLetter, and nothing else, for bytes that are none."""
-        if len(data) > LARGEST:
-            raise BadLetter(f"{len(data):,} bytes are too many for a letter: at most {LARGEST:,}.")
-        split = split_of(data)
+        size = int.from_bytes(data[:_LENGTH], "big")
+        split = _LENGTH + size
+        if size > _LARGEST_HEAD or not split <= len(data) <= split + LARGEST:
+            raise BadLetter(f"{len(data):,} bytes with a head of {size:,} are no letter. It was cut or altered.")
         kind, facts = _read_head(data[_LENGTH:split])
         return cls(kind, facts, _read_body(data[split:]))
 
 
-def split_of(data: bytes) -> int:
-    """Where the head of a letter's bytes ends and its body begins: letters that differ in facts only have the same body."""
-    size = int.from_bytes(data[:_LENGTH], "big")
-    if size > _LARGEST_HEAD or _LENGTH + size > len(data):
-        raise BadLetter(
-            f"{len(data):,} bytes are no letter: a head of {size:,} bytes does not fit. It was cut or altered."
-        )
-    return _LENGTH + size
-
-
+@runtime_checkable
 class Wire(Protocol):
     """Asks nodes, each of which holds one client; a client's number is its place in the registry."""
 
@@ -119,6 +123,9 @@ class Wire(Protocol):
 
         At most one reply a client; a reply to another question, a late, a duplicated or a truncated one is dropped.
         """
+
+    def restart(self) -> None:
+        """Begin anew after `WireLost`; nodes come back by themselves."""
 
     def online(self) -> set[int]:
         """The clients whose nodes were heard of lately."""
@@ -133,7 +140,7 @@ def _is_fact(fact: object) -> bool:
     return type(fact) is str or (type(fact) is float and math.isfinite(fact))
 
 
-def _read_head(head: bytes) -> tuple[Any, dict[str, Any]]:
+def _read_head(head: bytes) -> tuple[str, dict[str, str | int | float]]:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) != len(pairs):
             raise ValueError("a name twice")
@@ -143,11 +150,16 @@ def _read_head(head: bytes) -> tuple[Any, dict[str, Any]]:
         read = json.loads(head, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
         raise BadLetter(f"the head of a letter is no JSON ({type(error).__name__}). It was cut or altered.") from error
-    if not isinstance(read, dict) or read.keys() != {"kind", "facts"} or not isinstance(read["facts"], dict):
+    if not isinstance(read, dict) or read.keys() != {"kind", "facts"}:
         raise BadLetter(
             "the head of a letter has a kind and facts, and nothing else. It was written by something else."
         )
-    return read["kind"], read["facts"]
+    kind, facts = read["kind"], read["facts"]
+    if not isinstance(kind, str) or not isinstance(facts, dict) or not all(map(_is_fact, facts.values())):
+        raise BadLetter(
+            "the head of a letter has other facts than texts and numbers. It was written by something else."
+        )
+    return kind, facts
 
 
 def _read_body(body: bytes) -> dict[str, torch.Tensor]:

@@ -169,13 +169,20 @@ class Ledger:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        self._connection.execute("BEGIN IMMEDIATE")
         try:
-            yield
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:  # sqlite ends it by itself where the disk is full
+                    self._connection.execute("ROLLBACK")
+                raise
+        except sqlite3.OperationalError as error:
+            raise LedgerError(
+                f"{self.path} cannot be written: {error}. Nothing is drawn that it does not hold. Make room on its disk, or mend "
+                "its permissions, and go on."
+            ) from error
 
     def fact(self, name: str) -> str | None:
         """A public fact about the ledger."""

@@ -55,7 +55,8 @@ class OneHolder(Channel):
 
 @dataclass(frozen=True)
 class SecureSum(Channel):
-    """The server sees the sum of the messages and who sent them, and nothing else. Simulated here: the messages are in memory.
+    """The server sees the sum of the messages and who sent them, and nothing else. In `simulate` one process sees the messages;
+    between machines nobody does (`secure_sum`).
 
     States: with noise shares, the world pays the sampler's event at the noise of the sum, and so does the server, but as one
     who sees the cohort. `smallest` cohort that may reply: below the full one nothing is amplified. A cohort that falls short
@@ -64,6 +65,7 @@ class SecureSum(Channel):
 
     smallest: int = 0
     shows: ClassVar[str] = "the sum of the messages"
+    simulated: ClassVar[str] = "the secure sum is simulated: this process holds every message"
     keeps_grid: ClassVar[bool] = True
     keeps_distances: ClassVar[bool] = True
 
@@ -93,6 +95,7 @@ class Shuffler(Channel):
 
     smallest: int = 0
     shows: ClassVar[str] = "every message, in an order drawn at random, without its sender"
+    simulated: ClassVar[str] = "the shuffler is simulated: this process knows who sent which message"
 
     def __post_init__(self) -> None:
         if isinstance(self.smallest, bool) or not isinstance(self.smallest, int) or self.smallest < 0:

@@ -208,6 +208,11 @@ class Channel(Piece, Protocol):
         """Why nothing may be proven against the receiver, in words (default: the messages come without noise)."""
         return "it sees the messages before any noise"
 
+    @property
+    def simulated(self) -> str:
+        """What a guarantee says where one process plays this channel, and sees more than it shows (default: nothing)."""
+        return ""
+
     def order(self, count: int, key: Key) -> np.ndarray | None:
         """The order in which the server sees the messages, which then have no senders (default: as they were sent)."""
         return None

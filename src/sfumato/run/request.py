@@ -15,7 +15,7 @@ from sfumato import recipes
 from sfumato.errors import BadValue, DataError, nearest
 
 SCHEMA = 1
-_TABLES = ("data", "model", "options", "budgets")
+_TABLES = ("data", "model", "options", "budgets", "federation")
 
 
 def _asked(default: Any, words: str, flag: str = "", shares_out: bool = False) -> Any:
@@ -116,6 +116,7 @@ class Request:
     model: ModelRequest = field(default_factory=ModelRequest)
     options: dict[str, Any] = field(default_factory=dict)
     budgets: dict[str, Any] = field(default_factory=dict)  # each client's own, as a file of budgets has them
+    federation: dict[str, Any] = field(default_factory=dict)  # of a run between machines: who, where, which shapes
 
     def __post_init__(self) -> None:
         for name in ("rounds", "evaluate_every"):
@@ -191,12 +192,14 @@ class Request:
         """The text of run.toml."""
         tables: list[tuple[str, Mapping[str, Any]]] = [("", _scalars(self)), ("data", _scalars(self.data))]
         tables += [("model", _scalars(self.model)), ("options", self.options), *_budget_tables(self.budgets)]
+        if self.federation:
+            tables.append(("federation", self.federation))
         if resolved:
             tables.append(("resolved", resolved))
         lines = [f"schema = {SCHEMA}"]
         for name, table in tables:
             lines += ["", f"[[{name}]]" if name == _OWN else f"[{name}]"] if name else []
-            lines += [f"{key} = {_toml(value)}" for key, value in table.items() if value is not None]
+            lines += [f"{key} = {toml_value(value)}" for key, value in table.items() if value is not None]
         return "\n".join(lines) + "\n"
 
     @staticmethod
@@ -211,11 +214,24 @@ class Request:
     @staticmethod
     def from_toml(path: Path) -> Request:
         """The request in a run.toml; what stands under [resolved] was computed from it."""
-        found = _tables(path)
+        return Request._of_tables(_tables(path), str(path))
+
+    @staticmethod
+    def from_text(text: str, name: str) -> Request:
+        """The request in the text of a run.toml; `name` is what a mistake in it calls it.
+
+        >>> Request.from_text(Request(rounds=7).to_toml(), "the text").rounds
+        7
+        """
+        return Request._of_tables(_parsed(text, name), name)
+
+    @staticmethod
+    def _of_tables(found: dict[str, Any], name: str) -> Request:
         if found.pop("schema", SCHEMA) != SCHEMA:
-            raise BadValue(f"{path} was written by another version of Sfumato. Its schema is not {SCHEMA}.")
+            raise BadValue(f"{name} was written by another version of Sfumato. Its schema is not {SCHEMA}.")
         found.pop("resolved", None)
-        request = replace(Request.of_recipe(found.get("recipe")), budgets=found.pop("budgets", {}))
+        tables: dict[str, Any] = {name: found.pop(name, {}) for name in ("budgets", "federation")}
+        request = replace(Request.of_recipe(found.get("recipe")), **tables)
         for table, values in found.items():
             for name, value in values.items() if isinstance(values, dict) else [("", values)]:
                 request = request.with_value(f"{table}.{name}" if name else table, value)
@@ -228,8 +244,9 @@ class Request:
         500
         """
         table, _, name = key.rpartition(".")
-        if table == "options":
-            return replace(self, options={**self.options, name: value})
+        if table in ("options", "federation"):
+            held: dict[str, Any] = {table: {**getattr(self, table), name: value}}
+            return replace(self, **held)
         owners: dict[str, Request | DataRequest | ModelRequest] = {"": self, "data": self.data, "model": self.model}
         owner = owners.get(table)
         if owner is None:
@@ -253,11 +270,18 @@ def resolved(path: Path) -> Mapping[str, Any]:
 
 def _tables(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text())
+        return _parsed(path.read_text(), str(path))
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}. Give the run.toml that a run wrote.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise BadValue(f"{path} is not TOML: {error}.") from None
+
+
+def _parsed(text: str, name: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadValue(f"{name} is not TOML: {error}.") from None
 
 
 def parse_setting(words: str) -> tuple[str, Any]:
@@ -300,9 +324,10 @@ def typed(key: str, wanted: str, value: Any) -> Any:
     raise BadValue(f"{key}={value!r}: {words[wanted.partition(' ')[0]]} is needed.")
 
 
-def _toml(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """A value as TOML writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
-        return f"[{', '.join(map(_toml, value))}]"
+        return f"[{', '.join(map(toml_value, value))}]"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

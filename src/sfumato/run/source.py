@@ -67,17 +67,25 @@ class Source:
 
 
 def find_source(
-    data: DataRequest, *, domain: bool, joined: bool = False, open_to_all: bool = False, unscaled: bool = False
+    data: DataRequest,
+    *,
+    domain: bool,
+    joined: bool = False,
+    open_to_all: bool = False,
+    unscaled: bool = False,
+    elsewhere: Population | None = None,
 ) -> Source:
     """The data before features, pictures from 0 to 1 where features will be made of them, or `unscaled` says so.
 
     With `domain`, the recipe uses `data.public` and is tested on it.
 
     `joined` clients are one holder, so their number need not be declared. `open_to_all`: the clients' records are public
-    themselves, as those of a proxy are, and may be the same as other public ones.
+    themselves, as those of a proxy are, and may be the same as other public ones. The clients' own data may be `elsewhere`: then
+    only their shapes are declared.
     """
     unscaled = unscaled or bool(data.public or data.features or data.test in NAMES)
-    found = _named(data, unscaled) if not is_own_data(data.name) else _own(data, joined)
+    own = is_own_data(data.name) or (elsewhere is not None and data.name not in NAMES)
+    found = _own(data, joined, elsewhere) if own else _named(data, unscaled)
     found = replace(found, shared=domain)
     if data.public is not None:
         if data.public_records is not None:
@@ -93,7 +101,14 @@ def find_source(
         found = _with_domain(data, found) if domain else _with_basis(data, found)
     if data.test in NAMES:
         found = _tested_on(data, found)
-    return found
+    if elsewhere is None:
+        return found
+    if found.fit:
+        raise BadValue(
+            "pictures of clients elsewhere cannot be brought to the shape of another data set. Give public or test data of "
+            "the same shape as theirs, e.g. --public-records."
+        )
+    return replace(found, dataset=None, population=elsewhere)
 
 
 def _with_domain(data: DataRequest, found: Source) -> Source:
@@ -244,8 +259,10 @@ def _named(data: DataRequest, unscaled: bool) -> Source:
     return Source(data.outputs or dataset.classes, dataset.test, dataset, None, dataset.counts, public)
 
 
-def _own(data: DataRequest, joined: bool) -> Source:
-    if is_import_path(data.name):
+def _own(data: DataRequest, joined: bool, elsewhere: Population | None) -> Source:
+    if elsewhere is not None:
+        population, test = elsewhere, None
+    elif is_import_path(data.name):
         with naming(f"the data {data.name!r}"):
             population, test = _imported(data)
     else:
@@ -296,7 +313,9 @@ def naming(what: str) -> Iterator[None]:
 
 
 def example(population: Population, test: PublicData | None) -> Records:
-    """Some records, for their shapes."""
+    """Some records, for their shapes; where these are declared, nobody's."""
+    if population.example is not None:
+        return population.example
     if test is not None:
         return test.records
     for client in range(min(population.size, 1000)):

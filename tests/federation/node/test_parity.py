@@ -43,6 +43,9 @@ class Asking:
         self.agreement, self.nodes, self.public, self.entries = agreement, nodes, public, 0
         self.last: tuple[Start, list[int]] | None = None
 
+    def assumptions(self) -> tuple[str, ...]:
+        return ()
+
     def kernels(self) -> tuple[object, ...]:
         return ("nodes",)
 

@@ -14,6 +14,7 @@ _DAY = 24 * 60 * 60.0
 _TABLES = """
 CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, terms TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS asked (key TEXT PRIMARY KEY, run TEXT NOT NULL, at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS sessions (session TEXT PRIMARY KEY);
 """
 
 
@@ -50,6 +51,11 @@ class Journal:
     def within_a_day(self, now: float) -> int:
         """How many different questions there were in the day before now, of all runs."""
         return int(self.connection.execute("SELECT COUNT(*) FROM asked WHERE at > ?", (now - _DAY,)).fetchone()[0])
+
+    def begins(self, session: bytes) -> bool:
+        """Whether a session of a secure sum is new; it is not new again."""
+        added = self.connection.execute("INSERT OR IGNORE INTO sessions VALUES (?)", (session.hex(),))
+        return added.rowcount == 1
 
     def note_run(self, run: str, terms: str) -> None:
         """Note the terms of a run, if it is new."""

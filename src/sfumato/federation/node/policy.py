@@ -96,7 +96,7 @@ class Policy:
 
 
 def _policy(found: Mapping[str, Any], home: Path) -> Policy:
-    _known("", found, {"node", "allow"})
+    _known("", found, {"node", "allow", "server"})
     node, allow = _table("node", found), dict(_table("allow", found))
     _known("node", node, {"client", "data", "name", "folder"})
     if missing := [name for name in ("client", "data", "name") if name not in node]:
