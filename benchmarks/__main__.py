@@ -17,6 +17,8 @@ NAMES = {
     "exact_noise": (QUICK,),
     "neighbours": (QUICK,),
     "scattering": (PEERS, QUICK),
+    "secure_sum": (QUICK,),
+    "federation": (QUICK,),
 }
 
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import torch
 
-from sfumato import HelperBlend, Plan, Poisson, RealisedMean, Round, Unit, classification
+from sfumato import HelperBlend, Plan, Poisson, RealisedMean, Round, Sgd, Unit, classification
+from sfumato.claim import Claim
 from sfumato.engine.executor import in_order, threads
 from sfumato.engine.simulate import simulate
-from sfumato.engine.workers import Here, on
+from sfumato.engine.workers import Here, kernels_here, kernels_of_a_shard, on
 from sfumato.local.dp_sgd import DpSgd
+from sfumato.local.task import Task
+from sfumato.pieces.protocol import LocalPiece
 from sfumato.pieces.sampler import Everyone
 from tests.helpers import dp_round, linear, made_up_population
 
@@ -84,3 +89,35 @@ def test_few_jobs_are_in_work_at_once() -> None:
         results = in_order(pool, lambda number: number * number, jobs(), at_once=4)
         assert asked == [0, 1, 2, 3]  # at once, before any result is asked for
         assert list(results) == [number * number for number in range(10)]
+
+
+@dataclass(frozen=True)
+class Told(LocalPiece):
+    """Plain training that notes with how many threads it is done."""
+
+    def train(self, task: Task) -> torch.Tensor:
+        THREADS.append(torch.get_num_threads())
+        return Sgd(lr=0.1, epochs=1).train(task)
+
+    def carry(self, claim: Claim) -> Claim:
+        return claim
+
+
+THREADS: list[int] = []
+
+
+@pytest.mark.parametrize(("shards", "used"), [(1, {2}), (3, {1})])
+def test_a_shard_is_computed_by_one_thread_wherever_it_is(shards: int, used: set[int]) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    THREADS.clear()
+    try:
+        run = simulate(
+            dp_round(local=Told()), PEOPLE, linear(), classification(3), rounds=2, seed=0, plan=Plan(shards=shards)
+        )
+        kernels = run.cohort.workers.kernels()
+        assert kernels == kernels_here() + (kernels_of_a_shard() if shards > 1 else ())
+        list(run)
+        assert set(THREADS) == used and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

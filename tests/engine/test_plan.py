@@ -24,7 +24,7 @@ from sfumato import (
     classification,
     simulate,
 )
-from sfumato.engine.plan import Plan, _Trial
+from sfumato.engine.plan import Plan, _Trial, choose
 from sfumato.gradients import ClippedSum
 from sfumato.update import Layout
 
@@ -203,3 +203,25 @@ def test_a_plan_is_timed_as_its_cohort_would_be_run(
     assert trial.seconds(plan, cohort) == waves
     assert on_main == {plan.workers == 1}
     assert len(blocks) == together and cohort <= waves * sum(blocks) < cohort + together * waves
+
+
+def test_a_plan_of_shards_is_measured_with_one_thread_on_a_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[Plan, int, int]] = []
+
+    def seconds(self: _Trial, plan: Plan, cohort: int) -> float:
+        seen.append((plan, cohort, torch.get_num_threads()))
+        return 1.0
+
+    clients = [(torch.ones(3, 6), torch.zeros(3, dtype=torch.int64))] * 40
+    round = Round(sample=Everyone(), local=Sgd(lr=0.1, epochs=1), aggregate=RealisedMean(), nonprivate=True)
+    run = simulate(round, Population.from_list(clients), nn.Linear(6, 3), classification(3), rounds=1)
+    job = run.simulation.job
+    monkeypatch.setattr(_Trial, "seconds", seconds)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        plan = choose(job.slots, job.module, job.objective, job.example, 40, shards=4)
+        assert plan.shards == 4 and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert {(each.workers, cohort, threads) for each, cohort, threads in seen} == {(1, 10, 1)}

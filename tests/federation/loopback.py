@@ -48,7 +48,7 @@ class PlainClient:
 
     def __init__(self, people: Population, number: int) -> None:
         self.people, self.number = people, number
-        self.sums = SumAnswers(self.agree, lambda question: self.total(question).rows, lambda session: True)
+        self.sums = SumAnswers(self.agree, lambda question, session: self.total(question).rows, lambda session: True)
 
     def __call__(self, letter: Letter) -> Letter:
         if letter.kind == TRAIN:
@@ -56,7 +56,7 @@ class PlainClient:
         answer = self.sums.handlers().get(letter.kind)
         return Letter(OK) if answer is None else answer(letter)
 
-    def agree(self, question: Question) -> Agreement:
+    def agree(self, question: Question, session: bytes = b"") -> Agreement:
         agreement = Agreement.of(Terms.read(question.terms), question.public)
         assert agreement.hash == question.hash and question.client == self.number
         return agreement

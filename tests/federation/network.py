@@ -44,7 +44,7 @@ class Network:
     @staticmethod
     def of(folder: Path, nodes: int) -> Network:
         authority = make_authority(folder / "authority")
-        certificate = make_server_certificate(folder / "server", authority, ["127.0.0.1"])
+        certificate = make_server_certificate(folder / "server", authority, ["localhost"])
         keys = tuple(make_node_key(folder / f"node-{number}" / "node.key") for number in range(nodes))
         return Network(folder, certificate, keys, free_port())
 
@@ -62,7 +62,7 @@ class Network:
     def node(self, number: int) -> NodeSettings:
         return NodeSettings(
             folder=self.folder / f"node-{number}" / "supernode",
-            server=f"127.0.0.1:{self.port}",
+            server=f"localhost:{self.port}",
             authority=self.certificate.authority,
             key=self.keys[number].private,
         )
@@ -106,7 +106,7 @@ def start(network: Network, number: int, home: Path | None = None) -> subprocess
     )
 
 
-def until(true: Callable[[], bool], seconds: float = 20.0) -> None:
+def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
     """Wait for something that will be so; a test that waits in vain has failed."""
     end = time.monotonic() + seconds
     while not true():

@@ -37,7 +37,7 @@ class Rogue:
 
     def __init__(self, network: Network, number: int) -> None:
         self.client, key = fleet(
-            f"127.0.0.1:{network.port}", network.certificate.authority, network.keys[number].private
+            f"localhost:{network.port}", network.certificate.authority, network.keys[number].private
         )
         activated = self.client.ActivateNode(ActivateNodeRequest(public_key=key, heartbeat_interval=30))
         self.node = Node(node_id=activated.node_id)

@@ -56,7 +56,7 @@ def shake_hands(server: ServerCertificate, authority: Path, name: str) -> None:
                 pass
 
 
-@pytest.mark.parametrize("name", ["example.org", "10.0.0.7", "localhost", "127.0.0.1"])
+@pytest.mark.parametrize("name", ["example.org", "10.0.0.7"])
 def test_a_server_is_known_under_its_names(authority: Authority, server: ServerCertificate, name: str) -> None:
     shake_hands(server, authority.certificate, name)
 
@@ -68,11 +68,11 @@ def test_a_server_is_not_known_under_another_name(authority: Authority, server: 
 
 def test_another_authority_does_not_vouch_for_it(server: ServerCertificate, tmp_path: Path) -> None:
     with pytest.raises(ssl.SSLCertVerificationError):
-        shake_hands(server, make_authority(tmp_path / "other").certificate, "localhost")
+        shake_hands(server, make_authority(tmp_path / "other").certificate, "example.org")
 
 
 def test_a_certificate_runs_out(authority: Authority, tmp_path: Path) -> None:
-    old = make_server_certificate(tmp_path, authority, [], days=0)
+    old = make_server_certificate(tmp_path, authority, ["localhost"], days=0)
     with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
         shake_hands(old, authority.certificate, "localhost")
 

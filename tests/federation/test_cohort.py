@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sfumato import Plan
 from sfumato.data.population import Population, Records
 from sfumato.engine.simulate import simulate
+from sfumato.errors import BadValue
 from sfumato.federation.cohort import Tally
 from sfumato.federation.question import OK
 from sfumato.federation.server import NobodyTakesPart, Served, prepared_for
-from sfumato.federation.settings import Member, Settings, write_registry
+from sfumato.federation.settings import Member, Settings, verifying_keys, write_registry
 from sfumato.federation.wire import Letter, WireLost
 from sfumato.run.prepare import prepare
 from sfumato.run.request import DataRequest, Request
@@ -39,7 +41,9 @@ def people_of(request: Request) -> Population:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    write_registry(tmp_path / "registry.toml", tuple(Member(f"node-{n}", f"key {n}") for n in range(CLIENTS)))
+    write_registry(
+        tmp_path / "registry.toml", tuple(Member(f"node-{n}", f"key {n}", f"{n:064x}") for n in range(CLIENTS))
+    )
     files = {"registry": "registry.toml", "certificate": "c", "key": "k", "authority": "a", "keys": "shared"}
     return Settings.of({**files, "input_shape": [1, 8, 8], "deadline": 1, "wait": 0.1}, tmp_path)
 
@@ -174,6 +178,24 @@ def test_a_secure_sum_goes_on_without_who_drops_out_in_any_phase(kind: str, sett
     assert not rows
 
 
+def test_a_client_that_gives_wrong_shares_spoils_rounds_and_not_the_run(settings: Settings, tmp_path: Path) -> None:
+    request = replace(asked("dp-fedavg-shares", rounds=2, sample="everyone", smallest=4), secure=True)
+    answers = everybody(request)
+    whole = answers[0]
+
+    def lies(letter: Letter) -> Letter:
+        reply = whole(letter)
+        if letter.kind == "sum.unmask":
+            reply.tensors["content"][-1] ^= 1
+        return reply
+
+    said: list[str] = []
+    run = served(request, settings, Loopback({**answers, 0: lies}), tmp_path / "run", tell=said.append).run
+    *_, progress = run
+    assert said == [f"round {number}: 0 of 5 replied, 1 given-up" for number in (1, 2)]
+    assert torch.equal(progress.params, run.start.params) and run.ledger.count == 2
+
+
 def test_the_guarantee_of_a_secure_sum_names_the_servers_power(settings: Settings, tmp_path: Path) -> None:
     request = replace(asked("dp-fedavg-shares", rounds=1, sample="everyone", smallest=4), secure=True)
     run = served(request, settings, Loopback(everybody(request)), tmp_path / "run").run
@@ -296,7 +318,53 @@ def test_words_of_a_tally() -> None:
 def test_what_cannot_be_between_machines(
     changes: dict[str, Any], words: str, settings: Settings, tmp_path: Path
 ) -> None:
-    from sfumato.errors import BadValue
-
     with pytest.raises(BadValue, match=words):
         served(replace(asked(), **changes), settings, Loopback({}), tmp_path / "run")
+
+
+def active(settings: Settings) -> tuple[Settings, dict[int, Ed25519PrivateKey]]:
+    """The settings of a federation that does not trust its server, and the keys that its clients sign with."""
+    signing = {client: Ed25519PrivateKey.generate() for client in range(CLIENTS)}
+    public = [signing[client].public_key().public_bytes_raw().hex() for client in range(CLIENTS)]
+    write_registry(
+        Path(settings.registry), tuple(Member(f"node-{n}", f"key {n}", line) for n, line in enumerate(public))
+    )
+    return replace(settings, power="active"), signing
+
+
+def test_an_active_server_gets_the_sum_with_signed_keys_and_names_its_power(settings: Settings, tmp_path: Path) -> None:
+    distrusting, signing = active(settings)
+    request = replace(asked("dp-fedavg-shares", rounds=2, sample="everyone", smallest=4), secure=True)
+    answers = everybody(request)
+    for client, answer in answers.items():
+        assert isinstance(answer, PlainClient)
+        answer.sums = replace(answer.sums, signing=signing[client], verifying=verifying_keys(distrusting.members()))
+    wire = Loopback(answers)
+    run = served(request, distrusting, wire, tmp_path / "run").run
+    *_, progress = run
+    assert torch.equal(progress.params, here(request, distrusting))
+    assert {letter.kind for _, letter in wire.asked} >= {"sum.confirm", "sum.unmask"}
+    said = str(run.guarantee(server=True))
+    assert "may break the protocol in any way" in said and "in the ledger of each node" in said
+
+
+def test_an_active_server_may_not_draw(settings: Settings, tmp_path: Path) -> None:
+    distrusting, _ = active(settings)
+    request = replace(asked("dp-fedavg-shares", sample="fixed:3"), secure=True)
+    with pytest.raises(BadValue, match="asks whom it likes"):
+        served(request, distrusting, Loopback({}), tmp_path / "run")
+
+
+def test_a_secure_sum_needs_whole_numbers(settings: Settings, tmp_path: Path) -> None:
+    with pytest.raises(BadValue, match="adds whole numbers"):
+        served(asked("dp-fedavg-shares", sample="everyone"), settings, Loopback({}), tmp_path / "run")
+
+
+def test_shares_of_a_cohort_that_is_drawn_must_not_all_be_needed(settings: Settings, tmp_path: Path) -> None:
+    """A round is given up if one of them is offline, so who is online is drawn far more often in those that are released."""
+    request = replace(asked("dp-fedavg-shares", sample="fixed:3"), secure=True)
+    with pytest.raises(BadValue, match="tells who was drawn"):
+        served(request, settings, Loopback({}), tmp_path / "run")
+    fewer = replace(request, options={**request.options, "smallest": 2})
+    run = served(fewer, settings, Loopback({}), tmp_path / "fewer").run
+    assert run.simulation.derivation.primary.world == run.simulation.derivation.primary.server

@@ -78,8 +78,17 @@ def test_a_third_may_collude_with_an_active_server(count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"bits": "64"}, {"session": "zz"}, {"clients": "3,x"}, {"power": "honest"}, {"more": 1}, {"clients": "03,7,11,15,19"}]
-)  # fmt: skip
+    "wrong",
+    [
+        {"bits": "64"},
+        {"dimension": True},
+        {"session": "zz"},
+        {"clients": "3,x"},
+        {"clients": "03,7,11,15,19"},
+        {"power": "honest"},
+        {"more": 1},
+    ],
+)
 def test_settings_are_read_as_they_are_written(wrong: dict[str, Any]) -> None:
     facts = agreed().to_json()
     assert all(isinstance(value, str | int) for value in facts.values())

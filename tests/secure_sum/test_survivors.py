@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
@@ -58,6 +60,17 @@ def test_a_survivor_that_never_shared_is_refused(power: Power) -> None:
         answer(settings)(client, survivors(settings, 3, settings.clients))
 
 
+def test_too_few_neighbours_left_are_refused() -> None:
+    settings = agreed(130, smallest=110, colluding=3, dimension=1)
+    me = settings.clients[0]
+    gone = sorted(settings.near(me) - {me})[:20]
+    left = settings.near(me) - frozenset(gone)
+    assert len(left) < settings.threshold
+    client = up_to(settings, Phase.UNMASKING).clients[me]
+    with pytest.raises(Refused, match=f"only {len(left)} neighbours are left"):
+        client.unmask(survivors(settings, me, set(settings.clients) - set(gone)))
+
+
 def test_nobody_gives_both_secrets_of_one_client() -> None:
     """First it is said to have survived, then to have dropped out, or the other way round: the second is not answered."""
     settings = agreed(6, smallest=4)
@@ -67,6 +80,26 @@ def test_nobody_gives_both_secrets_of_one_client() -> None:
         client.unmask(survivors(settings, 3, first))
         with pytest.raises(Refused, match="it would do nothing"):
             client.unmask(survivors(settings, 3, second))
+
+
+def test_a_client_cannot_be_copied_to_answer_twice() -> None:
+    client = up_to(agreed(), Phase.UNMASKING).clients[3]
+    for copied in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="pickle"):
+            copied(client)
+
+
+def test_an_answer_for_another_set_or_of_other_shares_is_refused_by_the_server() -> None:
+    settings = agreed(5)
+    played = play(settings, rows_of(settings), {Phase.UNMASKING: {3, 7}}, until=Phase.UNMASKING)
+    with pytest.raises(BadMessage, match="another set of survivors"):
+        played.server.take(3, played.clients[3].unmask(survivors(settings, 3, settings.clients[:-1])))
+    shares = given(played.clients[7].unmask(survivors(settings, 7, settings.clients)), settings, 7)
+    del shares[11]
+    body = write_set(settings, settings.clients) + write_table(settings, shares)
+    with pytest.raises(BadMessage, match="gives shares of others"):
+        played.server.take(7, write(Kind.UNMASK, settings, 7, body))
+    assert len(played.server.total()) == settings.dimension  # the other three are enough
 
 
 def test_a_client_forgets_its_secrets_when_it_is_done() -> None:

@@ -6,13 +6,16 @@ import math
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sfumato.budget.budgets import read
 from sfumato.commands.options import KEYS, flag
 from sfumato.errors import BadValue, nearest
 from sfumato.recipes import find
 from sfumato.run.request import DataRequest, Request, parse_setting
+
+if TYPE_CHECKING:
+    from sfumato.engine.workers import Factory
 
 _EVALUATIONS = 50  # of a run whose rounds are single steps, unless told otherwise
 
@@ -69,6 +72,22 @@ def seconds_from(chosen: dict[str, Any]) -> float:
     if not 0.0 < seconds < math.inf:
         raise BadValue(f"--seconds {seconds:g}: how long to train, a number above 0, e.g. 10.")
     return seconds
+
+
+def cohort_from(chosen: dict[str, Any]) -> Factory:
+    """Who computes the clients: this process, or the cluster that --ray names."""
+    from sfumato.engine.workers import Here
+
+    address = chosen.pop("ray", None)
+    numbers = {name: chosen.pop(name) for name in ("workers", "shards") if name in chosen}
+    if address is None:
+        if numbers:
+            name, number = next(iter(numbers.items()))
+            raise BadValue(f"{flag(name)} {number}: only a cluster has some. Give --ray local too, or leave it out.")
+        return Here
+    from sfumato.engine.on_ray import ray_workers
+
+    return ray_workers(address, **numbers)
 
 
 def _with_a_budget(request: Request, taken_away: bool) -> Request:

@@ -36,7 +36,7 @@ def _deploy(recipe: str | None, **given: Any) -> None:
     from sfumato.federation.deploy import Place, deploy
 
     port = chosen.pop("port", None) or (_free_port() if local else 9092)
-    names = ("input_shape", "input_type", "target_shape", "target_type")
+    names = ("input_shape", "input_type", "target_shape", "target_type", "power")
     shapes = {name: _shape(name, chosen.pop(name)) for name in names if name in chosen}
     place = Place(chosen.pop("host", "127.0.0.1"), port, **shapes)
     out, config, settings = Path(chosen.pop("out", "federation")), chosen.pop("config", None), chosen.pop("set", [])
@@ -62,7 +62,7 @@ def _named(request: Request) -> bool:
 
 def _shape(name: str, value: str) -> Any:
     """`1,28,28` as a shape; a type is a word."""
-    if name.endswith("type"):
+    if not name.endswith("shape"):
         return value
     parts = [part.strip() for part in value.split(",") if part.strip()]
     if not all(part.isdigit() for part in parts):
@@ -119,6 +119,7 @@ def _signature() -> inspect.Signature:
         ),
         option("input_type", str, "Its type. Default: float32.", panel),
         option("target_shape", str, "Of a target; a single number by default.", panel, "N,..."),
+        option("power", str, "Of the server in a secure sum: 'follows the protocol' (default) or active.", panel),
         option("target_type", str, "Its type: int64 (classes, the default) or float32 (regression).", panel),
     ]
     return inspect.Signature([*asked, *more])

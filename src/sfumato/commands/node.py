@@ -39,10 +39,10 @@ def _run(config: Path, quiet: bool) -> None:
     from sfumato.federation.flower.node import serve
     from sfumato.federation.node.answer import Node
     from sfumato.federation.node.policy import Policy
-    from sfumato.federation.node.server import node_settings
+    from sfumato.federation.node.server import node_settings, node_signing
 
     policy = Policy.from_toml(config)
-    settings, answer = node_settings(config), Node(policy)
+    settings, answer = node_settings(config), Node(policy, signing=node_signing(config))
     if not quiet:
         typer.echo(
             f"client {policy.client} answers {settings.server}; its log is {policy.folder / 'node.log'}", err=True
@@ -55,16 +55,17 @@ def key(
     path: Annotated[
         Path, typer.Argument(metavar="FILE", help="Where the private key goes; it never leaves this host.")
     ],
+    name: Annotated[str, typer.Option(metavar="NAME", help="What the registry calls the node.")] = "node",
 ) -> None:
-    """Make a node's key, and print the line by which a server knows it, for its registry."""
+    """Make a node's keys, and print what the registry says of them: it goes to the server, and to every other node."""
     from sfumato.federation import needs_flower
 
     needs_flower()
-    from sfumato.federation.certificates import make_node_key
+    from sfumato.federation.deploy import new_member
 
     if path.exists():
         raise BadValue(f"{path} is there already, and is never overwritten. Give another name.")
-    typer.echo(make_node_key(path).public)
+    typer.echo(new_member(name, path).to_toml(), nl=False)
 
 
 @node.command("check")

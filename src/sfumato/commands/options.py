@@ -118,6 +118,9 @@ def signature() -> inspect.Signature:
         option("resume", str, "Folder of a run to go on with; a finished one with more --rounds.", panel, "FOLDER"),
         option("auto", bool, "Choose features and settings from public facts alone; what you give stays.", panel),
         option("seconds", float, "With --auto: about how long to train. Default: 10.", panel),
+        option("ray", str, "Train clients on a Ray cluster: local, or HOST:PORT of one that runs.", panel, "ADDRESS"),
+        option("workers", int, "With --ray: processes of one thread each. Default: as many as CPUs.", panel),
+        option("shards", int, "With --ray: parts of a cohort, fixed for the run. Default: as many as workers.", panel),
         option("quiet", bool, "Print nothing but errors.", panel),
         option("json", bool, "Print run.json and nothing else.", panel),
     ]

@@ -110,7 +110,7 @@ def _chosen(recipe: str, given: dict[str, Any], seconds: float) -> tuple[Round, 
     from sfumato.calibration import calibrate
     from sfumato.commands.asked import request_from
     from sfumato.run.auto import Auto
-    from sfumato.run.prepare import settled
+    from sfumato.run.clients import settled
 
     asked = {"epsilon": 2.0, "data": "digits", **{name: value for name, value in given.items() if value is not None}}
     request, keys = request_from(recipe, None, asked, [])

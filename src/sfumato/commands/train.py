@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from sfumato.commands.answers import refusing
-from sfumato.commands.asked import auto_from, request_from
+from sfumato.commands.asked import auto_from, cohort_from, request_from
 from sfumato.commands.options import KEYS, flag, signature
 from sfumato.errors import BadValue, BudgetExceeded, DataError
 from sfumato.run.request import Request, resolved
 
 if TYPE_CHECKING:
     from sfumato.engine.simulation import Simulation
+    from sfumato.engine.workers import Factory
     from sfumato.run.prepare import Prepared
 
 
@@ -27,12 +28,18 @@ def _train(recipe: str | None, **given: Any) -> None:
     quiet, as_json = bool(chosen.pop("quiet", False)), bool(chosen.pop("json", False))
     resume, config, out = chosen.pop("resume", None), chosen.pop("config", None), chosen.pop("out", None)
     settings = chosen.pop("set", [])
+    if resume is not None and "shards" in chosen:
+        raise BadValue(
+            f"--shards {chosen['shards']}: a run that goes on has the shards that it began with. Leave it out."
+        )
+    cohort = cohort_from(chosen)
     seconds = auto_from(chosen, config)
     if resume is not None:
         rounds = chosen.pop("rounds", None)
         if recipe or chosen or settings or config or out or seconds is not None:
             raise BadValue(
-                "--resume goes on with a run as it was asked for; it takes no other option but --rounds, --quiet and --json."
+                "--resume goes on with a run as it was asked for; it takes no other option but --rounds, --ray, --workers, --quiet "
+                "and --json."
             )
         folder = Path(resume)
         request, found, keys = *resumed(folder, rounds), frozenset[str]()
@@ -40,18 +47,32 @@ def _train(recipe: str | None, **given: Any) -> None:
         (request, keys), found = request_from(recipe, config, chosen, settings), {}
         folder = new_folder(out, request)
 
+    if request.central and given.get("ray") is not None:
+        raise BadValue(
+            f"--ray {given['ray']}: in {request.recipe} one holder computes every round alone. Leave it out."
+        )
+
     from sfumato.run.auto import Auto
     from sfumato.run.prepare import prepare
 
     begun = folder if resume is not None else None
     auto = None if seconds is None else Auto(keys, seconds)
     prepared = prepare(request, found, auto=auto, folder=begun)
-    train_as_prepared(prepared, folder, resume=resume is not None, quiet=quiet, as_json=as_json)
+    train_as_prepared(prepared, folder, resume=resume is not None, quiet=quiet, as_json=as_json, cohort=cohort)
 
 
-def train_as_prepared(prepared: Prepared, folder: Path, *, resume: bool = False, quiet: bool, as_json: bool) -> None:
-    """Train, show how it goes, and say what it cost."""
+def train_as_prepared(
+    prepared: Prepared,
+    folder: Path,
+    *,
+    resume: bool = False,
+    quiet: bool,
+    as_json: bool,
+    cohort: Factory | None = None,
+) -> None:
+    """Train, show how it goes, and say what it cost. `cohort` makes what computes the clients, if not this process."""
     from sfumato.commands.progress import follow
+    from sfumato.engine.workers import Here
     from sfumato.report import write_page
     from sfumato.run.run import Run
 
@@ -60,7 +81,7 @@ def train_as_prepared(prepared: Prepared, folder: Path, *, resume: bool = False,
         tell_choices(prepared)
         caution(prepared, err=True)
     try:
-        with closing(Run(prepared, folder, resume=resume, page=write_page)) as run:
+        with closing(Run(prepared, folder, resume=resume, page=write_page, cohort=cohort or Here)) as run:
             try:
                 follow(run, quiet=quiet or as_json)
             except BudgetExceeded as error:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sfumato.run.prepare import Prepared
     from sfumato.tuning.candidates import Settings
 
-_NOT_THERE = ("resume", "config", "budgets", "auto")
+_NOT_THERE = ("resume", "config", "budgets", "auto", "ray", "workers", "shards")
 
 
 def _tune(recipe: str | None, **given: Any) -> None:

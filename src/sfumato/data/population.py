@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
@@ -53,6 +53,14 @@ class PublicData:
         return f"the records of {self.name} are public: nothing hides them"
 
 
+@runtime_checkable
+class Origin(Protocol):
+    """What names a population's data, so that another process builds it from where they lie. It holds no record."""
+
+    def build(self) -> Population:
+        """The population, from data that lie where this process runs."""
+
+
 @dataclass(frozen=True)
 class Population:
     """Clients by number, loaded when drawn.
@@ -83,6 +91,7 @@ class Population:
     example: Records | None = field(
         default=None, repr=False, compare=False
     )  # shapes and types, where they are declared
+    origin: Origin | None = field(default=None, repr=False, compare=False)  # what builds it elsewhere, if not `source`
 
     def __post_init__(self) -> None:
         if not callable(self.load):
@@ -134,14 +143,14 @@ class Population:
                 f"clients={size}, but {self.name!r} has {self.size}: which of them take part would depend on who is there. "
                 f"Declare at least {self.size}."
             )
-        return self if size == self.size else replace(self, size=size, load=_Declared(self))
+        return self if size == self.size else replace(self, size=size, load=_Declared(self), origin=None)
 
     def mapped(self, function: Map) -> Population:
         """The same people, each record's inputs mapped by themselves; what a client becomes is kept, if its data cannot change."""
         fingerprint = None if self.fingerprint is None else digest(self.fingerprint, function)
         assumes = (*self.assumes, *getattr(function, "assumptions", ()))
         shape = self.example and Records(function(self.example.x), self.example.y)
-        same = replace(self, fingerprint=fingerprint, source="", assumes=assumes, example=shape)
+        same = replace(self, fingerprint=fingerprint, source="", origin=None, assumes=assumes, example=shape)
         return replace(same, load=_Mapped(self, function))
 
     def kept(self) -> Population:
@@ -152,7 +161,7 @@ class Population:
         """One client, who holds the records of all."""
         fingerprint, identity = (name and digest("joined", name) for name in (self.fingerprint, self.identity))
         named = replace(self, fingerprint=fingerprint, identity=identity, ids=(), source="", own_windows=False)
-        return replace(named, size=1, load=_Joined(self))
+        return replace(named, size=1, load=_Joined(self), origin=None)
 
     def with_ids(self, ids: Ids) -> Population:
         """The same clients with these ids, if there are any: one number or text each, in the clients' order."""

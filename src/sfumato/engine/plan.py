@@ -12,7 +12,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -65,12 +65,29 @@ class Plan:
         return OneByOne(module) if self.path == "loop" else Stacked(module, vmapped=self.path == "vmapped")
 
 
-def choose(slots: Slots, module: nn.Module, objective: Objective, example: Records, population: int) -> Plan:
-    """The fastest plan for the expected cohort, from a few steps on made-up records; no private data is looked at."""
+def choose(
+    slots: Slots, module: nn.Module, objective: Objective, example: Records, population: int, shards: int = 1
+) -> Plan:
+    """The fastest plan for the expected cohort, from a few steps on made-up records; no private data is looked at.
+
+    Of several shards each is computed by one thread, so that is what is measured.
+    """
+    cohort = slots.round.sample.expected(population)
+    if shards == 1:
+        return _fastest(slots, module, objective, example, cohort)
+    cores = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return replace(_fastest(slots, module, objective, example, cohort / shards), shards=shards)
+    finally:
+        torch.set_num_threads(cores)
+
+
+def _fastest(slots: Slots, module: nn.Module, objective: Objective, example: Records, expected: float) -> Plan:
     # Threads inside a block, or a block for each worker; a small one may stay in its core's cache.
     round, layout = slots.round, slots.layout
     workers = sorted({1, torch.get_num_threads() if example.x.device.type == "cpu" else 1})
-    cohort = max(1, math.ceil(round.sample.expected(population)))
+    cohort = max(1, math.ceil(expected))
     if round.local.trial() is None:
         return Plan(workers=workers[-1] if cohort >= workers[-1] else 1)
     alone = slots.alone or round.local.one_by_one  # one client is trained after another, whatever the block

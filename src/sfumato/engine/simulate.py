@@ -23,7 +23,7 @@ from sfumato.engine.keys import Keys
 from sfumato.engine.plan import Plan, check_memory, choose, made_up
 from sfumato.engine.simulation import Simulation
 from sfumato.engine.slots import Slots, gathers
-from sfumato.engine.workers import Factory, Here
+from sfumato.engine.workers import Factory, Here, asked_shards
 from sfumato.errors import BadValue, DataError, LedgerError
 from sfumato.facts import digest
 from sfumato.guarantee import check_delta
@@ -86,7 +86,7 @@ def simulate(
     given = None if shared_ledger is None else Path(shared_ledger)
     name, root = root.child("name").digest, root.child("step", called=step) if step else root
     shared = open_shared(ledger, given, name, population, derivation, seed is not None, force_ledger)
-    start = found or _first(job, population, described, plan)
+    start = found or _first(job, population, described, plan, asked_shards(cohort))
     if found is None and place is not None:
         start.write(place)
     people = Cohort(Clients(job, population, start.plan, diagnostics), cohort)
@@ -161,9 +161,9 @@ def _check_whole(ledger: Ledger, found: Checkpoint | None, ahead: bool) -> None:
         )
 
 
-def _first(job: Job, population: Population, described: str, plan: Plan | None) -> Checkpoint:
+def _first(job: Job, population: Population, described: str, plan: Plan | None, shards: int) -> Checkpoint:
     slots, params = job.slots, job.slots.layout.row(job.module)
-    plan = plan or choose(slots, job.module, job.objective, job.example, population.size)
+    plan = plan or choose(slots, job.module, job.objective, job.example, population.size, shards)
     if slots.alone and plan.path != "loop":
         raise BadValue(
             f"{plan}: with exact noise a client's row may not depend on who is computed beside it, not even in its last bit. Use a "

@@ -6,11 +6,13 @@ and on the number of shards, and never on who computed a shard, when, or how oft
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -57,9 +59,34 @@ class GivenUp(Exception):
 Factory: TypeAlias = Callable[[Clients], Workers]
 
 
+def asked_shards(factory: Factory) -> int:
+    """How many shards a factory wants of a plan that is yet to be chosen: as many as its attribute `shards` says, else one."""
+    return getattr(factory, "shards", 1)
+
+
 def kernels_here() -> tuple[object, ...]:
     """What the last bits of this process' results depend on."""
     return torch.__version__, torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()
+
+
+def kernels_of_a_shard() -> tuple[object, ...]:
+    """The same for a shard, which one thread computes wherever it is computed. Libraries look at the processor's own name too."""
+    return torch.__version__, torch.backends.cpu.get_cpu_capability(), 1, _processor()
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor() or platform.machine())
+
+
+def simulated(clients: Clients) -> tuple[str, ...]:
+    """What a guarantee says where one owner's processes play the channel between clients and server."""
+    words = clients.job.slots.round.channel.simulated
+    return (words,) if words else ()
 
 
 class Here:
@@ -72,17 +99,17 @@ class Here:
         self._executor = executor or self._pool
 
     def kernels(self) -> tuple[object, ...]:
-        return kernels_here()
+        return kernels_here() if self._plan.shards == 1 else (*kernels_here(), *kernels_of_a_shard())
 
     def assumptions(self) -> tuple[str, ...]:
-        simulated = self.clients.job.slots.round.channel.simulated
-        return (simulated,) if simulated else ()
+        return simulated(self.clients)
 
     def close(self) -> None:
         """Stop its own workers and give the threads back."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             torch.set_num_threads(self._threads)
+            self._pool = None
 
     def released(self, params: torch.Tensor, opening: Opening) -> None:
         """Nothing waits for it."""
@@ -94,7 +121,9 @@ class Here:
             return
         slots = self.clients.job.slots
         for shard in cut(ids, self._plan.shards):
-            yield added(slots, start.opening, self._of(start, shard))
+            with self._waiting():  # a shard is computed by one thread, here as on a cluster
+                block = added(slots, start.opening, self._of(start, shard))
+            yield block
 
     def _of(self, start: Start, ids: Sequence[int]) -> Iterator[Block]:
         size = self._plan.share(len(ids))
@@ -107,7 +136,7 @@ class Here:
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
-        """One thread for what waits for the workers, so that it takes no core from them."""
+        """One thread, for a shard, or for what waits for the workers, so that it takes no core from them."""
         torch.set_num_threads(1)
         try:
             yield

@@ -19,12 +19,12 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from sfumato.errors import BadValue
 
 _DAYS = 365
-_ALWAYS = ("localhost", "127.0.0.1")  # the server speaks to its own SuperLink under these
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def make_authority(folder: Path, days: int = _DAYS) -> Authority:
 def make_server_certificate(
     folder: Path, authority: Authority, hosts: Sequence[str], days: int = _DAYS
 ) -> ServerCertificate:
-    """A certificate for a server that nodes reach under these names or addresses, and that reaches itself on this host."""
+    """A certificate for a server that nodes reach under these names or addresses."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     signer = serialization.load_pem_private_key(authority.key.read_bytes(), None)
     issuer = x509.load_pem_x509_certificate(authority.certificate.read_bytes())
@@ -112,7 +112,7 @@ def make_server_certificate(
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Sfumato server")])
     certificate = (
         _unsigned(subject, issuer.subject, key.public_key(), days)
-        .add_extension(x509.SubjectAlternativeName([_host(name) for name in dict.fromkeys([*hosts, *_ALWAYS])]), False)
+        .add_extension(x509.SubjectAlternativeName([_host(name) for name in dict.fromkeys(hosts)]), False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
@@ -133,6 +133,21 @@ def make_node_key(path: Path) -> NodeKey:
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
     )
     return NodeKey(write_private(path, text), _line(key.public_key()))
+
+
+def make_signing_key(path: Path) -> str:
+    """A new key that a node signs with in a secure sum; what others know it by, as hexadecimal digits."""
+    key = Ed25519PrivateKey.generate()
+    write_private(path, key.private_bytes_raw())
+    return key.public_key().public_bytes_raw().hex()
+
+
+def read_signing_key(path: Path) -> Ed25519PrivateKey:
+    """The key in a node's private file."""
+    try:
+        return Ed25519PrivateKey.from_private_bytes(path.read_bytes())
+    except (OSError, ValueError):
+        raise BadValue(f"{path} holds no signing key of a node. sfumato node key makes one.") from None
 
 
 def public_line(path: Path) -> str:

@@ -26,11 +26,11 @@ from sfumato.engine.clients import Block, Clients, Start, Total
 from sfumato.engine.slots import Opening, Slots
 from sfumato.engine.workers import GivenUp
 from sfumato.federation.question import OK, RELEASED, TRAIN, Question
-from sfumato.federation.summing import Summing, check_summed, fewest, is_summed, sum_settings
+from sfumato.federation.summing import Summing, check_shares, check_summed, fewest, is_summed, sum_settings
 from sfumato.federation.terms import Agreement
 from sfumato.federation.wire import Letter, Wire, WireLost
 from sfumato.key import Key
-from sfumato.secure_sum import GaveUp
+from sfumato.secure_sum import GaveUp, Power, SecureSumError
 from sfumato.secure_sum import assumptions as words_of
 
 ASSUMES = (
@@ -39,6 +39,7 @@ ASSUMES = (
     "whoever sees the traffic learns who takes part, and sampling hides nothing from them",
     "the server is whoever runs it, its SuperLink or their disks",
 )
+_ASKED_BESIDES = "what an active server asks besides is in the ledger of each node, and not in this one"
 _POLL = 0.1  # seconds between two looks at who is online
 _SLACK = 1.0 + 2.0**-20  # of a norm in float32
 
@@ -91,7 +92,8 @@ class Federation:
 
     def __post_init__(self) -> None:
         if is_summed(self._slots):
-            check_summed(self._slots)
+            check_summed(self._slots, str(self.agreement.terms.sum.get("power")))
+        check_shares(self._slots)
 
     def kernels(self) -> tuple[object, ...]:
         """A name that no other process has: who replies may be others the next time."""
@@ -105,7 +107,9 @@ class Federation:
             max(fewest(self._slots), math.ceil(self._slots.round.sample.expected(self.agreement.terms.clients)))
         )
         opening = self._slots.open(0, Key.from_seed(0), train=lambda data: torch.zeros(self._slots.length))
-        return (*ASSUMES, *words_of(sum_settings(self.agreement, opening, bytes(32), drawn)))
+        settings = sum_settings(self.agreement, opening, bytes(32), drawn)
+        asked = (_ASKED_BESIDES,) if settings.power is Power.ACTIVE else ()
+        return (*ASSUMES, *words_of(settings), *asked)
 
     def close(self) -> None:
         """The wire belongs to whoever made it."""
@@ -131,7 +135,7 @@ class Federation:
                 raise GaveUp(f"{len(asked)} are online.")
             settings = sum_settings(self.agreement, start.opening, os.urandom(32), asked)
             total, self._replied = Summing(self.wire, self.deadline, self.verifying).total(settings, questions)
-        except (GaveUp, WireLost) as error:
+        except (SecureSumError, WireLost) as error:  # too few are left, or some client gave shares that are none
             if isinstance(error, WireLost):
                 self.wire.restart()
             self.tell(Tally(start.opening.number, len(ids), 0, Counter({"given-up": 1})))

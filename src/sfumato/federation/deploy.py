@@ -22,14 +22,25 @@ from sfumato.data.population import Population
 from sfumato.derive import UnitDerivation
 from sfumato.engine.checkpoint import write_atomically
 from sfumato.errors import BadValue
-from sfumato.federation.certificates import make_authority, make_node_key, make_server_certificate, private_folder
+from sfumato.federation.certificates import (
+    make_authority,
+    make_node_key,
+    make_server_certificate,
+    make_signing_key,
+    private_folder,
+)
+from sfumato.federation.node.server import signing_path
 from sfumato.federation.server import prepared_for, terms_of
 from sfumato.federation.settings import Member, Settings, write_registry
 from sfumato.guarantee import rounded_up
-from sfumato.run.prepare import Prepared, clients_of, settled
+from sfumato.run.clients import clients_of, settled
+from sfumato.run.prepare import Prepared
 from sfumato.run.request import Request, toml_value
+from sfumato.secure_sum import Power
 
 _HEAD = "# What this node may do with its owner's data. sfumato node check explains it."
+
+_FILES = {"authority": "authority.pem", "key": "node.key", "registry": "registry.toml"}
 
 
 @dataclass(frozen=True)
@@ -42,6 +53,12 @@ class Place:
     input_type: str = "float32"
     target_shape: tuple[int, ...] = ()
     target_type: str = "int64"
+    power: str = Power.FOLLOWS.value
+
+
+def new_member(name: str, path: Path) -> Member:
+    """The keys of a node, in a file and one beside it, and what a registry says of them."""
+    return Member(name, make_node_key(path).public, make_signing_key(signing_path(path)))
 
 
 def deploy(request: Request, nodes: int, out: Path, place: Place) -> tuple[Path, ...]:
@@ -64,14 +81,15 @@ def deploy(request: Request, nodes: int, out: Path, place: Place) -> tuple[Path,
     members = []
     for number in range(nodes):
         folder = private_folder(out / f"node-{number + 1}")
-        members.append(Member(folder.name, make_node_key(folder / "node.key").public))
+        members.append(new_member(folder.name, folder / "node.key"))
         write_atomically(folder / "authority.pem", made.authority.read_text())
-    write_registry(server / "registry.toml", tuple(members))
+    for folder in (server, *(out / member.name for member in members)):
+        write_registry(folder / "registry.toml", tuple(members))
     table = {
         "registry": "registry.toml", "certificate": made.certificate.name, "key": made.key.name,
         "authority": made.authority.name, "host": place.host, "port": place.port,
         "input_shape": list(place.input_shape), "input_type": place.input_type,
-        "target_shape": list(place.target_shape), "target_type": place.target_type,
+        "target_shape": list(place.target_shape), "target_type": place.target_type, "power": place.power,
     }  # fmt: skip
     settings = Settings.of(table, server)
     prepared = prepared_for(request, settings)
@@ -117,7 +135,10 @@ def _node(folder: Path, number: int, prepared: Prepared, place: Place, people: P
     ).primary
     tables: list[tuple[str, dict[str, Any]]] = [
         ("node", {"client": number, "name": name, "data": "data", "folder": "state"}),
-        ("server", {"address": f"{place.host}:{place.port}", "authority": "authority.pem", "key": "node.key"}),
+        (
+            "server",
+            {"address": f"{place.host}:{place.port}", **_FILES},
+        ),
         (
             "allow",
             {

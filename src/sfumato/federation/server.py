@@ -16,7 +16,7 @@ from sfumato.engine.slots import Opening
 from sfumato.errors import BadValue, SfumatoError
 from sfumato.federation.cohort import Federation, Tally, online_once
 from sfumato.federation.question import CHECK, END, OK
-from sfumato.federation.settings import Settings
+from sfumato.federation.settings import Settings, verifying_keys
 from sfumato.federation.terms import Agreement, Terms
 from sfumato.federation.wire import Letter, Wire, WireLost
 from sfumato.key import Key
@@ -79,7 +79,11 @@ class Served:
         self.wire, self.settings, self.folder, self.tell = wire, settings, folder, tell
         self.members = settings.members()
         self.agreement = Agreement.of(terms_of(prepared, settings), prepared.public)
-        told: dict[str, Any] = {"public": prepared.public, "tell": self._heard}
+        told: dict[str, Any] = {
+            "public": prepared.public,
+            "tell": self._heard,
+            "verifying": verifying_keys(self.members),
+        }
         cohort = partial(Federation, wire=wire, agreement=self.agreement, deadline=settings.deadline, **told)
         self.run = Run(prepared, folder, resume=resume, plan=Plan(), page=page, cohort=cohort)
 

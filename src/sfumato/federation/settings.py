@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,17 +13,25 @@ from sfumato.data.population import Population
 from sfumato.errors import BadValue, DataError, nearest
 from sfumato.facts import digest
 from sfumato.federation.terms import declared_example, nobody_here
+from sfumato.run.request import toml_value
 from sfumato.secure_sum import Power
 
 KEYS = ("own", "shared")
+_KEY = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
 class Member:
-    """A node that may take part: its name, and the public line of the key by which the server knows it."""
+    """A node that may take part: its name, the public line of the key by which the server knows it, and the public key that it
+    signs with in a secure sum, as hexadecimal digits.
+    """
 
     name: str
     key: str
+    signs: str
+
+    def to_toml(self) -> str:
+        return f"[[node]]\nname = {toml_value(self.name)}\nkey = {toml_value(self.key)}\nsigns = {toml_value(self.signs)}\n"
 
 
 @dataclass(frozen=True)
@@ -103,12 +112,14 @@ def read_registry(path: Path) -> tuple[Member, ...]:
     """The nodes in a registry file: `[[node]]` tables with a name and a key each; the order counts clients from 0."""
     try:
         found = tomllib.loads(path.read_text())["node"]
-        members = tuple(Member(str(one["name"]), str(one["key"])) for one in found)
+        members = tuple(Member(*(str(one[word]) for word in ("name", "key", "signs"))) for one in found)
     except OSError as error:
         raise DataError(f"the registry {path} cannot be read: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, KeyError, TypeError, UnicodeDecodeError):
-        raise DataError(f"{path} is no registry: it has a table [[node]] with name and key for each node.") from None
-    for word in ("name", "key"):
+        raise DataError(
+            f"{path} is no registry: it has a table [[node]] with name, key and signs for each node."
+        ) from None
+    for word in ("name", "key", "signs"):
         if len({getattr(member, word) for member in members}) < len(members):
             raise DataError(f"{path}: two nodes have the same {word}. Give each its own.")
     if not members:
@@ -120,8 +131,15 @@ def write_registry(path: Path, members: tuple[Member, ...]) -> None:
     """A registry file."""
     from sfumato.engine.checkpoint import write_atomically
 
-    tables = (f'[[node]]\nname = "{member.name}"\nkey = "{member.key}"\n' for member in members)
+    tables = (member.to_toml() for member in members)
     write_atomically(path, "# Client 0 is the first. Never change the order.\n\n" + "\n".join(tables))
+
+
+def verifying_keys(members: tuple[Member, ...]) -> dict[int, bytes]:
+    """The public keys that clients sign with, by number; whoever has none that can be read is left out."""
+    return {
+        number: bytes.fromhex(member.signs) for number, member in enumerate(members) if _KEY.fullmatch(member.signs)
+    }
 
 
 def _check(name: str, wanted: str, value: Any) -> None:

@@ -7,6 +7,7 @@ works them out for itself and refuses any others, so a server cannot ask for a s
 from __future__ import annotations
 
 import math
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from sfumato.key import Key
 from sfumato.pieces.channel import SecureSum
 from sfumato.pieces.protocol import Aggregate
 from sfumato.secure_sum import Client, Phase, Power, SecureSumError, Server, SumSettings, to_steps
+from sfumato.secure_sum.settings import SESSION
 
 KEYS, SHARE, ROW, CONFIRM, UNMASK = "sum.keys", "sum.share", "sum.row", "sum.confirm", "sum.unmask"
 _KINDS = {
@@ -35,6 +37,7 @@ _KINDS = {
     Phase.CONFIRMATIONS: CONFIRM,
     Phase.UNMASKING: UNMASK,
 }
+_SESSION = re.compile(f"[0-9a-f]{{{2 * SESSION}}}")
 _HELD = 4  # rounds whose secrets a client holds at once: one that was left unfinished is forgotten
 
 
@@ -43,8 +46,14 @@ def is_summed(slots: Slots) -> bool:
     return isinstance(slots.round.channel, SecureSum)
 
 
-def check_summed(slots: Slots) -> None:
-    """Refuse a round whose rows are not whole numbers, before anything is spent."""
+def check_summed(slots: Slots, power: str) -> None:
+    """Refuse a round whose rows are not whole numbers, or whose proof trusts an active server, before anything is spent."""
+    if power == Power.ACTIVE.value and slots.proof.server != slots.proof.chooser:
+        raise BadValue(
+            "an active server asks whom it likes, and what this round states counts on a cohort that is drawn at random. Use "
+            "--sample everyone, or a server that follows the protocol."
+        )
+    check_shares(slots)
     if slots.round.unproven:
         raise BadValue("a secure sum between machines is for rounds that are proven. Simulate this one on one machine.")
     if slots.sent.grid is None:
@@ -61,6 +70,25 @@ def check_summed(slots: Slots) -> None:
     if not isinstance(aggregate, Aggregate) or bool((aggregate.weights(torch.tensor([1, 2])) != 1).any()):
         raise BadValue(
             "a secure sum adds rows as they are, and this aggregate weighs or compares them. Use Mean or Sum."
+        )
+
+
+def check_shares(slots: Slots) -> None:
+    """Refuse shares of noise whose price counts on a secret cohort of which everybody must reply.
+
+    One who is drawn and does not reply then gives the round up, which everyone sees. Of 20 clients of whom 3 are online, a
+    cohort of 2 is released in 1.6 of 100 rounds, but then each of the 3 is in it with chance 2/3, where 2/19 is stated: at
+    noise 4 and delta 1e-5 one round costs at least epsilon 1.07, and not 0.39. Where fewer may reply, nothing is amplified.
+    """
+    sampling = slots.proof.before[-1].sampling
+    size = None if sampling is None else sampling.cohort_size(slots.sent)
+    if slots.sent.share is None or slots.round.unproven or size is None or size >= slots.sent.population:
+        return
+    if fewest(slots) >= size:
+        raise BadValue(
+            f"a cohort of {size} is drawn from {slots.sent.population}, and all of them must reply: between machines a round in "
+            "which one does not is given up, which tells who was drawn, so that drawing hides less than is stated. Let fewer be enough "
+            f"(--set smallest={max(size - 1, 1)} with dp-fedavg-shares; SecureSum(smallest=...)), or use --sample everyone."
         )
 
 
@@ -106,7 +134,7 @@ class Summing:
     verifying: Mapping[int, bytes] | None = None
 
     def total(self, settings: SumSettings, questions: Mapping[int, Question]) -> tuple[Total, tuple[int, ...]]:
-        """The sum and whose rows are in it; raises `GaveUp` where too few are left."""
+        """The sum and whose rows are in it; raises a `SecureSumError` where too few are left, or some spoil it."""
         server = Server(settings, self.verifying)
         letters = {client: _first(question, settings) for client, question in questions.items()}
         while True:
@@ -158,12 +186,15 @@ class NotNow(SfumatoError):
 class SumAnswers:
     """A client's half: `agree` gives the agreement of a question that the owner allows (it raises if not), `train` its row.
 
+    Both are told the session, for each session must get noise of its own: of two sums that have the same noisy rows in them, but
+    for one, the difference would be that row with a single share.
+
     Secrets of a round are in memory only. Who is stopped in a round has dropped out of it, and a session is never begun twice:
     those that were seen are remembered by `seen`, which says whether one is new, and writes it down before anything is sent.
     """
 
-    agree: Callable[[Question], Agreement]
-    train: Callable[[Question], torch.Tensor]
+    agree: Callable[[Question, bytes], Agreement]
+    train: Callable[[Question, bytes], torch.Tensor]
     seen: Callable[[bytes], bool]
     signing: Ed25519PrivateKey | None = None
     verifying: Mapping[int, bytes] | None = None
@@ -171,22 +202,24 @@ class SumAnswers:
 
     def keys(self, letter: Letter) -> Letter:
         """The first question of a round: its settings are worked out, and must hide this client."""
-        question = Question.read(letter)
-        agreement = self.agree(question)
+        question, session = Question.read(letter), _session(letter.facts.get("session"))
+        agreement = self.agree(question, session)
         if not is_summed(agreement.job.slots):
             raise NotNow("the terms of this run have no secure sum.")
-        check_summed(agreement.job.slots)
-        session, asked = letter.facts.get("session"), letter.tensors.get("asked")
-        if not isinstance(session, str) or asked is None or asked.dtype != torch.int64:
-            raise BadLetter("a question of a secure sum lacks its session, or who takes part.")
+        check_summed(agreement.job.slots, str(agreement.terms.sum.get("power")))
+        asked = letter.tensors.get("asked")
+        if asked is None or asked.dtype != torch.int64:
+            raise BadLetter("a question of a secure sum lacks who takes part.")
         clients = tuple(int(one) for one in asked.reshape(-1).tolist())
         if not set(clients) <= set(range(agreement.terms.clients)):
             raise BadLetter("a secure sum of others than the clients of the run.")
-        settings = sum_settings(agreement, question.opening, _session(session), clients)
-        if not self.seen(settings.session):
+        settings = sum_settings(agreement, question.opening, session, clients)
+        if not self.seen(session):
             raise NotNow("this session was begun before.")
+        if settings.power is Power.ACTIVE and self.signing is None:
+            raise NotNow("this node has no signing keys. Name its registry in [server].")
         client = Client(settings, question.client, Key.from_system(), self.signing, self.verifying)
-        self._rounds[session] = _Round(client, question, settings)
+        self._rounds[session.hex()] = _Round(client, question, settings)
         while len(self._rounds) > _HELD:
             self._rounds.popitem(last=False)
         return _answer(client.advertise())
@@ -198,9 +231,10 @@ class SumAnswers:
     def row(self, letter: Letter) -> Letter:
         """Train, and send the row under masks."""
         at, content = self._at(letter)
-        grid = self.agree(at.question).job.slots.sent.grid
+        asked = at.question, at.settings.session
+        grid = self.agree(*asked).job.slots.sent.grid
         assert grid is not None, "checked with the first question"
-        return _answer(at.client.mask(to_steps(self.train(at.question).numpy(), grid), content))
+        return _answer(at.client.mask(to_steps(self.train(*asked).numpy(), grid), content))
 
     def confirm(self, letter: Letter) -> Letter:
         at, content = self._at(letter)
@@ -224,11 +258,10 @@ class SumAnswers:
         return {KEYS: self.keys, SHARE: self.share, ROW: self.row, CONFIRM: self.confirm, UNMASK: self.unmask}
 
 
-def _session(text: str) -> bytes:
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        raise BadLetter("a session is 32 bytes, as hexadecimal digits.") from None
+def _session(said: object) -> bytes:
+    if not isinstance(said, str) or not _SESSION.fullmatch(said):
+        raise BadLetter(f"a session is {SESSION} bytes, as hexadecimal digits.")
+    return bytes.fromhex(said)
 
 
 def _answer(content: bytes) -> Letter:

@@ -16,8 +16,6 @@ from sfumato.calibration import calibrate, with_noise
 from sfumato.data.population import Population, PublicData
 from sfumato.errors import BadValue, nearest
 from sfumato.exact_round import secure
-from sfumato.features import Parted
-from sfumato.guarantee import check_delta
 from sfumato.key import Key
 from sfumato.local.dp_sgd import DpSgd
 from sfumato.models import build as build_model
@@ -25,13 +23,13 @@ from sfumato.objective import Objective, classification, multi_label, next_chara
 from sfumato.pieces.sampler import FixedSize
 from sfumato.planning.auto import Choice
 from sfumato.round import Round
-from sfumato.run.auto import Auto, chosen
+from sfumato.run.auto import Auto
 from sfumato.run.basis import Basis, basis_of
 from sfumato.run.budgeted import budgeted
-from sfumato.run.central import check_central, declared, held_together
+from sfumato.run.clients import before_a_basis, clients_of, settled
 from sfumato.run.read_round import read_round
 from sfumato.run.request import DataRequest, ModelRequest, Request, typed
-from sfumato.run.source import Source, example, find_source, is_own_data, naming, with_features
+from sfumato.run.source import example, is_own_data, naming
 from sfumato.update import Layout
 
 
@@ -56,7 +54,8 @@ class Prepared:
     def with_basis(self, basis: Basis) -> Prepared:
         """With records as a basis maps them that has been learnt."""
         source = basis.mapped
-        return replace(self, population=clients_of(self.request, source), test=source.test, basis=basis)
+        population = clients_of(self.request, source, basis.learnt)
+        return replace(self, population=population, test=source.test, basis=basis)
 
 
 def prepare(
@@ -76,8 +75,7 @@ def prepare(
     hold a basis that it has paid for. `elsewhere` are clients whose data are not here, and whose shapes are declared.
     """
     request, source, choices = settled(request, auto, open_to_all, elsewhere)
-    parted = Parted.of(request.data.features)
-    source = with_features(replace(request.data, features=parted.before), source)
+    source, parted = before_a_basis(request, source)
     population, test, outputs = clients_of(request, source), source.test, source.outputs
     budgets = Budgets.of(request.budgets, population.size, population.ids) if request.budgets else None
     if budgets is not None and request.delta is None:
@@ -88,47 +86,13 @@ def prepare(
     if parted.word is not None:
         basis = basis_of(request, parted, trained, source, shape, found or {}, folder)
         source = basis.mapped
-        population, test = clients_of(request, source), source.test
+        population, test = clients_of(request, source, basis.learnt), source.test
         shape = tuple(example(population, test).x.shape[1:])
     module = model_of(request.model, shape, outputs)
     spent = None if basis is None else basis.event
     round = round_of(request, found or {}, trained, budgets, source.public, Layout.of(module), spent)
     facts = shape, outputs, source.counts, budgets, source.public, choices, basis
     return Prepared(request, population, test, module, objective, round, *facts)
-
-
-def settled(
-    request: Request, auto: Auto | None, open_to_all: bool = False, elsewhere: Population | None = None
-) -> tuple[Request, Source, tuple[Choice, ...]]:
-    """The request with everything that was left open, where its data come from, and what was chosen for the user."""
-    request.require_named("simulate(round, population, module, objective, ...).")
-    if request.federation and elsewhere is None:
-        raise BadValue("this is the run of a federation, whose data are with their owners: use sfumato server.")
-    central, own_data = request.central, is_own_data(request.data.name)
-    if central:
-        check_central(request, own_data)
-    domain = request.pieces is not None or recipes.find(request.recipe).takes_public
-    known: dict[str, Any] = {
-        "joined": central,
-        "open_to_all": open_to_all,
-        "unscaled": auto is not None,
-        "elsewhere": elsewhere,
-    }
-    source = find_source(request.data, domain=domain, **known)
-    if central and not own_data:
-        request = declared(request, source.of(request.data))
-    if not request.budgets or request.delta is not None:
-        check_delta(request.chosen_delta)
-    if auto is None:
-        return request, source, ()
-    request, choices = chosen(request, source, auto)
-    return request, source, choices
-
-
-def clients_of(request: Request, source: Source) -> Population:
-    """The clients of a request; the one holder, where there is one."""
-    population = source.of(request.data)
-    return held_together(population) if request.central else population
 
 
 def model_of(request: ModelRequest, input_shape: tuple[int, ...], outputs: int) -> nn.Module:

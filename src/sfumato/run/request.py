@@ -214,9 +214,21 @@ class Request:
     @staticmethod
     def from_toml(path: Path) -> Request:
         """The request in a run.toml; what stands under [resolved] was computed from it."""
-        found = _tables(path)
+        return Request._of_tables(_tables(path), str(path))
+
+    @staticmethod
+    def from_text(text: str, name: str) -> Request:
+        """The request in the text of a run.toml; `name` is what a mistake in it calls it.
+
+        >>> Request.from_text(Request(rounds=7).to_toml(), "the text").rounds
+        7
+        """
+        return Request._of_tables(_parsed(text, name), name)
+
+    @staticmethod
+    def _of_tables(found: dict[str, Any], name: str) -> Request:
         if found.pop("schema", SCHEMA) != SCHEMA:
-            raise BadValue(f"{path} was written by another version of Sfumato. Its schema is not {SCHEMA}.")
+            raise BadValue(f"{name} was written by another version of Sfumato. Its schema is not {SCHEMA}.")
         found.pop("resolved", None)
         tables: dict[str, Any] = {name: found.pop(name, {}) for name in ("budgets", "federation")}
         request = replace(Request.of_recipe(found.get("recipe")), **tables)
@@ -258,11 +270,18 @@ def resolved(path: Path) -> Mapping[str, Any]:
 
 def _tables(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text())
+        return _parsed(path.read_text(), str(path))
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}. Give the run.toml that a run wrote.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise BadValue(f"{path} is not TOML: {error}.") from None
+
+
+def _parsed(text: str, name: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadValue(f"{name} is not TOML: {error}.") from None
 
 
 def parse_setting(words: str) -> tuple[str, Any]:

@@ -26,9 +26,10 @@ from sfumato.guarantee import Guarantee, check_delta
 from sfumato.ledger.ledger import Budget, Ledger
 from sfumato.objective import evaluate
 from sfumato.run.basis import FILE, STEP, Basis
+from sfumato.run.clients import clients_of
 from sfumato.run.folder import Line, locked_folder, read_lines, write_diagnostics
 from sfumato.run.personal_scores import PersonalScores
-from sfumato.run.prepare import Prepared, clients_of, model_of
+from sfumato.run.prepare import Prepared, model_of
 from sfumato.run.request import ModelRequest
 from sfumato.run.summary import basis_noise, planned_round, resolved, summary
 from sfumato.voting.told import told
@@ -112,6 +113,7 @@ class Run:
         )
         if basis is not None and simulation.ledger.count == simulation.ledger.rounds:
             simulation.spending.close()
+            simulation.cohort.close()
             raise LedgerError(
                 f"{simulation.ledger.path} does not hold what the basis of this run has cost, so what was spent is not known. "
                 "Restore the ledger, or start a new run in another folder."
@@ -269,11 +271,12 @@ class Run:
             self._page(self.folder)
 
     def close(self) -> None:
-        """Let go of the ledgers and of the folder; what they hold is on disk."""
+        """Let go of what computes, of the ledgers and of the folder; what they hold is on disk."""
         if hasattr(self, "simulation"):
             try:
                 self._store()
             finally:
+                self.simulation.cohort.close()
                 self.simulation.spending.close()
         elif self._ledger is not None:
             self._ledger.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -60,7 +61,7 @@ class Client:
         own = key.child("secure sum", round=settings.digest.hex(), client=number)
         self._channel, self._mask, self._seed = (own.child(name).stream(32) for name in ("channel", "mask", "seed"))
         self._polynomials = own.child("polynomials")
-        self._step = _STEPS[0]
+        self._step, self._one_at_a_time = _STEPS[0], Lock()
         self._advert = b""
         self._adverts: dict[int, bytes] = {}
         self._others: dict[int, Advert] = {}
@@ -70,9 +71,10 @@ class Client:
     @contextmanager
     def _taking(self, step: str) -> Iterator[None]:
         """A step in its turn; if it fails, nothing follows."""
-        if self._step != step:
-            raise Refused(f"client {self.number} was asked to {step}; in this round it would do {self._step}.")
-        self._step = _STEPS[-1]
+        with self._one_at_a_time:
+            if self._step != step:
+                raise Refused(f"client {self.number} was asked to {step}; in this round it would do {self._step}.")
+            self._step = _STEPS[-1]
         try:
             yield
         except Exception:

@@ -10,6 +10,7 @@ The prime is 2^521 - 1: it holds 32 bytes whole, and a uniform number below it i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from sfumato.key import Key
 from sfumato.secure_sum.errors import BadMessage
@@ -56,15 +57,22 @@ def join(shares: Mapping[int, int], prime: int = PRIME) -> int:
     >>> join({1: 0, 3: 4}, prime=7)
     5
     """
-    found = 0
-    for place, value in shares.items():
+    weights = _weights(tuple(shares), prime)
+    return sum(weight * value for weight, value in zip(weights, shares.values(), strict=True)) % prime
+
+
+@lru_cache(maxsize=8)  # where everybody is a neighbour, the same places give back every secret
+def _weights(places: tuple[int, ...], prime: int) -> tuple[int, ...]:
+    """How much of each value is in the value at 0."""
+    found = []
+    for place in places:
         above = below = 1
-        for other in shares:
+        for other in places:
             if other != place:
                 above = above * other % prime
                 below = below * (other - place) % prime
-        found += value * above * pow(below, -1, prime)
-    return found % prime
+        found.append(above * pow(below, -1, prime) % prime)
+    return tuple(found)
 
 
 def to_bytes(share: int) -> bytes:

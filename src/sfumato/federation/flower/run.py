@@ -53,8 +53,8 @@ class Reply:
 class Run:
     """What the server asks of SuperLink, in few words. Every method may raise CallFailed."""
 
-    def __init__(self, address: str, authority: Path, headers: Mapping[str, str]) -> None:
-        self._to = (address, authority, headers)
+    def __init__(self, address: str, certificate: Path, headers: Mapping[str, str]) -> None:
+        self._to = (address, certificate, headers)
         self._operator, self._server = control(*self._to), runtime(*self._to)
         self.nodes: list[int] = []
         self.number = 0

@@ -53,7 +53,7 @@ class FlowerWire:
         threading.Thread(target=_beat, args=(self._run, self._ended), daemon=True).start()
 
     def _open_run(self, headers: Mapping[str, str]) -> Run:
-        run, end = Run(self.settings.address, self.settings.authority, headers), time.monotonic() + _START
+        run, end = Run(self.settings.address, self.settings.certificate, headers), time.monotonic() + _START
         while True:
             try:
                 run.online()

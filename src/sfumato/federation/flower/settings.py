@@ -42,8 +42,8 @@ class ServerSettings:
         """Where the server itself reaches its SuperLink: an address that stands for all of them is reached on this host."""
         host = self.host
         try:
-            if ipaddress.ip_address(host).is_unspecified:
-                host = "127.0.0.1"
+            if (found := ipaddress.ip_address(host)).is_unspecified:
+                host = "127.0.0.1" if found.version == 4 else "::1"
         except ValueError:
             pass  # a name
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"

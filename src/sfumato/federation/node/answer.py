@@ -32,6 +32,7 @@ from sfumato.federation.node.own_data import Find, as_client, own_data
 from sfumato.federation.node.policy import Policy
 from sfumato.federation.node.rules import Refused, judged
 from sfumato.federation.node.secret import answer_key, inputs_digest, lasting_key, question_digest, secret_of
+from sfumato.federation.node.server import Signing
 from sfumato.federation.question import CHECK, END, FAILED, OK, RELEASED, TRAIN, Question, answer_of
 from sfumato.federation.summing import NotNow, SumAnswers
 from sfumato.federation.terms import Agreement, BadTerms, Terms
@@ -46,7 +47,8 @@ _AGREEMENTS = 4  # building one takes a while, and a server has few runs at a ti
 class Node:
     """The owner's side of one client. `node(letter)` is the answer; a further kind of letter gets a handler of its own.
 
-    `data` finds the node's records, and `log` takes the lines of the owner's log; else they are those of node.toml.
+    `data` finds the node's records, and `log` takes the lines of the owner's log; else they are those of node.toml. `signing` is
+    needed for a secure sum against an active server.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Node:
         data: Find | None = None,
         log: Log | None = None,
         clock: Callable[[], float] = time.time,
+        signing: Signing | None = None,
     ) -> None:
         self.policy, self.clock = policy, clock
         self.data = data or own_data(policy.data)
@@ -66,7 +69,7 @@ class Node:
             TRAIN: self.train,
             RELEASED: self.released,
             END: self.end,
-            **SumAnswers(self._allowed, self._row, self._begins).handlers(),
+            **self._sums(signing).handlers(),
         }
         self._lock = threading.Lock()
         self._judged: dict[str, tuple[Agreement | None, list[Refused]]] = {}
@@ -116,16 +119,21 @@ class Node:
         self.log(f"train: answered round {asked.round + 1} of {asked.run!r}")
         return block.total
 
-    def _allowed(self, question: Question) -> Agreement:
+    def _sums(self, signing: Signing | None) -> SumAnswers:
+        keys = (None, None) if signing is None else (signing.own, signing.others)
+        return SumAnswers(self._allowed, self._row, self._begins, *keys)
+
+    def _allowed(self, question: Question, session: bytes) -> Agreement:
         """What a question of a secure sum amounts to, if the owner allows it; nothing is spent before a row is sent."""
-        asked = self._asked(question)
+        asked = self._asked(question, session)
         if not asked.terms.sum:
             raise Refused("refused.sum", "the terms agree on no secure sum")
         self.reserve(asked, dry=True)
         return asked.agreement
 
-    def _row(self, question: Question) -> torch.Tensor:
-        return self._trained(self._asked(question)).rows
+    def _row(self, question: Question, session: bytes) -> torch.Tensor:
+        """A row for this session alone, which counts: the same question in another session gets other noise, and counts again."""
+        return self._trained(self._asked(question, session)).rows
 
     def _begins(self, session: bytes) -> bool:
         with unwritable(), Journal.opened(self.policy.place / "journal.sqlite") as journal:
@@ -162,7 +170,7 @@ class Node:
         """The question in a letter, if it is for this client and the owner allows its terms."""
         return self._asked(Question.read(letter))
 
-    def _asked(self, question: Question) -> Asked:
+    def _asked(self, question: Question, session: bytes = b"") -> Asked:
         if question.client != self.policy.client:
             raise Refused("refused.client", f"asked as client {question.client}, and this is {self.policy.client}")
         agreement = self._agreed(question)
@@ -170,7 +178,7 @@ class Node:
             raise Refused("refused.hash", "what this node builds from the terms is not what the server has built")
         if (agreement.terms.keys == "own") != (question.shared_keys is None):
             raise Refused("refused.keys", "keys of clients are sent if and only if the terms say that they are shared")
-        asked = Asked(question, agreement, Dues.of(agreement, question.client))
+        asked = Asked(question, agreement, Dues.of(agreement, question.client), session)
         asked.check_form()
         return asked
 
@@ -182,7 +190,7 @@ class Node:
             self._judged = dict([*self._judged.items(), (name, found)][-_AGREEMENTS:])
         agreement, refusals = self._judged[name]
         if refusals:
-            raise refusals[0]
+            raise Refused(refusals[0].code, refusals[0].words)  # a new one: what is raised again and again only grows
         assert agreement is not None, "what is not refused is built"
         return agreement
 
@@ -194,7 +202,7 @@ class Node:
         asked.check_opening()
         data = self.data()
         inputs = inputs_digest(data.fingerprint, self.memory(asked).before(asked.round))
-        key = answer_key(self.secret, asked.run, question_digest(asked.question), inputs)
+        key = answer_key(self.secret, asked.run, question_digest(asked.question, asked.session), inputs)
         with self._records(asked) as (journal, books):
             new, limit = not journal.holds(key.digest), self.policy.rounds_per_day
             if new and limit is not None and journal.within_a_day(self.clock()) >= limit:

@@ -23,6 +23,7 @@ class Asked:
     question: Question
     agreement: Agreement
     dues: Dues
+    session: bytes = b""  # of a secure sum
 
     @property
     def terms(self) -> Terms:

@@ -105,7 +105,7 @@ class Books:
     def check(self, costs: Costs) -> None:
         """Refuse what the budgets do not suffice for, and write nothing."""
         for ledger, code in zip((self.own, self.total), _TOO_MUCH, strict=True):
-            with _within(code):
+            with _within(ledger, code):
                 ledger.check(costs)
 
     def _reserve(self, run: str, round: int, attempt: int, key: str, inputs: str, costs: Costs, seeded: bool) -> None:
@@ -115,7 +115,7 @@ class Books:
         """
         self.check(costs)
         for ledger, code in zip((self.total, self.own), reversed(_TOO_MUCH), strict=True):
-            with _within(code):
+            with _within(ledger, code):
                 ledger.reserve(
                     run=run, round=round, attempt=attempt, key=key, inputs=inputs, costs=costs, seeded=seeded
                 )
@@ -134,11 +134,17 @@ def unwritable() -> Iterator[None]:
 
 
 @contextmanager
-def _within(code: str) -> Iterator[None]:
+def _within(ledger: Ledger, code: str) -> Iterator[None]:
     try:
         yield
-    except BudgetExceeded as error:
-        raise Refused(code, str(error)) from None
+    except BudgetExceeded:
+        budget, whose = ledger.budget, ledger.fact("population")
+        assert budget is not None, "without a budget none is passed"
+        raise Refused(
+            code,
+            f"too little is left of epsilon {budget.epsilon:g} at delta {budget.delta:g} for each {budget.unit} of {whose}, or "
+            "not all that was spent is proven",
+        ) from None
 
 
 def _opened(path: Path, name: str, budget: Budget | None, make: bool) -> Ledger:

@@ -6,7 +6,8 @@ Two kinds of cost, for each unit by itself:
   is real. What is recorded is `chooser`, the event of one participation against whoever chose the cohort. It is true whatever
   the server does: it may choose the cohort, the parameters and how often it asks, each after it saw all answers before, and
   every answer to another question is one more such event (adaptive composition); the same question gets the same bits, and
-  nothing is released twice. No amplification is believed, since only the server knows who was drawn and how.
+  nothing is released twice. In a secure sum each session is another question: with other rows in it, a sum is another one. No
+  amplification is believed, since only the server knows who was drawn and how.
 - **Promised.** The message leaves without noise of its own, and what hides the client is noise that the server promises to add,
   to a sum over a cohort that it promises to draw and to keep secret. What is recorded is `world` for every round that the
   run has or will have, since amplification counts the rounds in which the client is not drawn as well. It is true of everyone

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from sfumato.account.event import Nothing
+from sfumato.account.event import Nothing, why_not_private
 from sfumato.data.population import PublicData
 from sfumato.federation.node.books import Books
 from sfumato.federation.node.costs import Dues, Heard
@@ -81,7 +81,7 @@ def _spent(budget: Budget, ledger: Ledger) -> str:
         return f"no limit; {ledger.count} reservations so far"
     limit = f"epsilon {budget.epsilon:g} at delta {budget.delta:g} for each {budget.unit}"
     cost = ledger.spent(budget.unit)
-    if cost is None and ledger.count:
+    if ledger.count and (cost is None or why_not_private(cost.world) is not None):
         return f"{limit}, of which what is not proven was spent, so nothing is left"
     spent = budget.spent(Nothing() if cost is None else cost.world)
     return f"{limit}, of which {rounded_up(spent, 4) if spent else '0'} was spent in {ledger.count} reservations"

@@ -18,8 +18,8 @@ from safetensors.torch import load_file, save
 from sfumato.engine.checkpoint import write_atomically
 
 Rows = Mapping[str, torch.Tensor]
-_VERSIONS = 3  # of what was kept: a server goes back by no more than the round that it had not stored
-_KEPT = re.compile(r"kept-(\d+)\.safetensors")
+_VERSIONS = 3  # of each: a server goes back by no more than the round that it had not stored
+_FILE = re.compile(r"(kept|trained)-(\d+)-(\d+)\.safetensors")
 
 
 @dataclass(frozen=True)
@@ -30,35 +30,35 @@ class Memory:
 
     def before(self, round: int) -> dict[str, torch.Tensor]:
         """What was kept when a round began; nothing, before the first."""
-        earlier = [number for number in self._kept() if number < round]
-        return dict(load_file(self._file("kept", max(earlier)))) if earlier else {}
+        earlier = [number for _, number in self._versions("kept") if number < round]
+        return dict(load_file(self._file("kept", 0, max(earlier)))) if earlier else {}
 
     def trained(self, round: int, attempt: int) -> dict[str, torch.Tensor] | None:
         """What waits for the new parameters of a round."""
-        path = self._file(f"trained-{attempt}", round)
+        path = self._file("trained", attempt, round)
         return dict(load_file(path)) if path.exists() else None
 
     def wait(self, round: int, attempt: int, rows: Rows) -> None:
-        """Store what was trained in a round, in place of whatever waited before."""
-        self._write(self._file(f"trained-{attempt}", round), rows)
-        for other in self.folder.glob("trained-*.safetensors"):
-            if other != self._file(f"trained-{attempt}", round):
-                other.unlink()
+        """Store what was trained in a round."""
+        self._write("trained", attempt, round, rows)
 
     def keep(self, round: int, rows: Rows) -> None:
-        """Store what the client remembers after a round."""
-        self._write(self._file("kept", round), rows)
-        for number in sorted(self._kept())[:-_VERSIONS]:
-            self._file("kept", number).unlink()
+        """Store what the client remembers after a round, whichever attempt gave it."""
+        self._write("kept", 0, round, rows)
 
-    def _write(self, path: Path, rows: Rows) -> None:
+    def _write(self, kind: str, attempt: int, round: int, rows: Rows) -> None:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_atomically(path, save({name: row.contiguous().clone() for name, row in rows.items()}), mode=0o600)
+        content = save({name: row.contiguous().clone() for name, row in rows.items()})
+        write_atomically(self._file(kind, attempt, round), content, mode=0o600)
+        for version in self._versions(kind)[:-_VERSIONS]:
+            if version != (attempt, round):
+                self._file(kind, *version).unlink()
 
-    def _file(self, kind: str, round: int) -> Path:
-        return self.folder / f"{kind}-{round}.safetensors"
+    def _file(self, kind: str, attempt: int, round: int) -> Path:
+        return self.folder / f"{kind}-{attempt}-{round}.safetensors"
 
-    def _kept(self) -> list[int]:
-        if not self.folder.is_dir():
-            return []
-        return [int(found[1]) for file in self.folder.iterdir() if (found := _KEPT.fullmatch(file.name))]
+    def _versions(self, kind: str) -> list[tuple[int, int]]:
+        """Attempt and round of every such file, the last ones last."""
+        files = self.folder.iterdir() if self.folder.is_dir() else ()
+        names = (found for file in files if (found := _FILE.fullmatch(file.name)) and found[1] == kind)
+        return sorted((int(found[2]), int(found[3])) for found in names)

@@ -26,8 +26,11 @@ def secret_of(folder: Path) -> Key:
     return root_key(folder, lambda: os.urandom(32))
 
 
-def question_digest(question: Question) -> str:
-    """A name for everything in a question that an answer depends on. The plan of the run is not part of it."""
+def question_digest(question: Question, session: bytes = b"") -> str:
+    """A name for everything in a question that an answer depends on. The plan of the run is not part of it.
+
+    The session of a secure sum is: with the same noise in two sums of different clients, their difference would hold one share.
+    """
     opening = question.opening
     shared = (
         opening.number,
@@ -36,7 +39,7 @@ def question_digest(question: Question) -> str:
         sorted(opening.prepared.items()),
         opening.local,
     )
-    return digest(question.terms, question.hash, question.client, question.attempt, question.params, *shared)
+    return digest(question.terms, question.hash, question.client, question.attempt, question.params, session, *shared)
 
 
 def inputs_digest(fingerprint: str | None, memory: Mapping[str, torch.Tensor]) -> str:

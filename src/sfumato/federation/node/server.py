@@ -3,12 +3,39 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 
-from sfumato.errors import BadValue
-from sfumato.federation.flower.settings import NodeSettings
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-_KNOWN = ("address", "authority", "key", "poll")
+from sfumato.errors import BadValue
+from sfumato.federation.certificates import read_signing_key
+from sfumato.federation.flower.settings import NodeSettings
+from sfumato.federation.settings import read_registry, verifying_keys
+
+_KNOWN = ("address", "authority", "key", "poll", "registry")
+
+
+@dataclass(frozen=True)
+class Signing:
+    """What a node needs against an active server: its own key, and the true ones of all others, by client."""
+
+    own: Ed25519PrivateKey
+    others: dict[int, bytes]
+
+
+def signing_path(key: Path) -> Path:
+    """Where the key lies that a node signs with: beside the one by which the server knows it."""
+    return key.with_suffix(".signs")
+
+
+def node_signing(config: Path) -> Signing | None:
+    """The signing keys that node.toml names; None, if it names no registry of its own."""
+    table = tomllib.loads(config.read_text()).get("server", {})
+    if "registry" not in table:
+        return None
+    members = read_registry(config.parent / table["registry"])
+    return Signing(read_signing_key(signing_path(config.parent / table["key"])), verifying_keys(members))
 
 
 def node_settings(config: Path) -> NodeSettings:

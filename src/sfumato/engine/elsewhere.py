@@ -1,0 +1,134 @@
+"""A worker in another process, whatever starts it: what it is told, what it says of itself, what it gives back.
+
+It builds its population from where the data lie, so that no record travels. It gets the keys of clients and none of the
+server's. What comes back of a shard is one block: a sum, or where somebody must see them the messages.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+
+from sfumato.data.origin import origin_of
+from sfumato.data.population import Origin, Population
+from sfumato.engine.clients import Block, Clients, Job, Start
+from sfumato.engine.plan import Plan
+from sfumato.engine.workers import Here, added, alone, kernels_of_a_shard
+from sfumato.errors import BadValue, DataError
+from sfumato.version import __version__
+
+_DATA = "SFUMATO_DATA"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What every worker must have in common: what the bits of a shard depend on, and the data."""
+
+    version: str
+    kernels: tuple[object, ...]
+    data: str | None
+    clients: int
+
+    @staticmethod
+    def of(population: Population) -> Facts:
+        return Facts(__version__, kernels_of_a_shard(), population.fingerprint, population.size)
+
+
+class Answer(NamedTuple):
+    """What a worker gives for a shard, and says of itself each time: it may have been started again, somewhere else."""
+
+    block: Block
+    facts: Facts
+    host: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Letter:
+    """What a worker is told once: what every client shares, and where their data are. No record, and no key."""
+
+    job: bytes  # pickled by itself: to read it, modules of the user's must be found
+    origin: bytes
+    plan: Plan
+    diagnostics: bool
+    place: str  # the working folder, where modules and data may lie
+    path: tuple[str, ...]
+    data: str | None  # where named data sets lie, unless the host says otherwise
+
+    @staticmethod
+    def to_workers(clients: Clients, dumps: Callable[[object], bytes] = pickle.dumps) -> Letter:
+        """Refuses what workers of one core cannot do, and a population that they could not build."""
+        if clients.plan.workers > 1:
+            raise BadValue(
+                f"{clients.plan}: a worker elsewhere has one thread, and a shard is the same wherever it is computed. Give "
+                f"{replace(clients.plan, workers=1)}, or leave the plan out."
+            )
+        if (device := clients.job.example.x.device.type) != "cpu":
+            raise BadValue(f"device={device!r}: a worker elsewhere has one core. Use cpu, or train in this process.")
+        origin = origin_of(clients.population)
+        plan, path = alone(clients.plan), tuple(word for word in sys.path if word)
+        here = (os.getcwd(), path, os.environ.get(_DATA))
+        return Letter(dumps(clients.job), dumps(origin), plan, clients.diagnostics, *here)
+
+
+class Worker:
+    """Trains shards by one thread. Its data are loaded when they are first needed."""
+
+    def __init__(self, letter: Letter) -> None:
+        torch.set_num_threads(1)
+        self._letter = letter
+        self._ready: tuple[Here, Facts] | None = None
+
+    def facts(self) -> Facts:
+        """What it is, and which data it has."""
+        return self._prepared()[1]
+
+    def shard(self, start: Start, ids: Sequence[int]) -> Answer:
+        """Train these clients, and add what they send."""
+        here, facts = self._prepared()
+        began = time.perf_counter()
+        block = added(here.clients.job.slots, start.opening, here.blocks(start, ids))
+        return Answer(block, facts, socket.gethostname(), time.perf_counter() - began)
+
+    def _prepared(self) -> tuple[Here, Facts]:
+        if self._ready is None:
+            letter = self._letter
+            if os.path.isdir(letter.place):
+                os.chdir(letter.place)
+            sys.path += [word for word in letter.path if word not in sys.path and os.path.exists(word)]
+            if letter.data is not None:
+                os.environ.setdefault(_DATA, letter.data)
+            job: Job = pickle.loads(letter.job)
+            origin: Origin = pickle.loads(letter.origin)
+            population = origin.build()
+            self._ready = Here(Clients(job, population, letter.plan, letter.diagnostics)), Facts.of(population)
+        return self._ready
+
+
+def agreed(expected: Facts, found: Facts, host: str) -> None:
+    """Refuse a worker that is none of these: a shard would not be the same there, or not be of the same people."""
+    if found == expected:
+        return
+    if (found.data, found.clients) != (expected.data, expected.clients):
+        raise DataError(
+            f"the data on {host} are not those of this run: {found.clients} clients, fingerprint {found.data}; here "
+            f"{expected.clients}, {expected.data}. Bring the same files to every host. Nothing of this shard was used."
+        )
+    raise DataError(
+        f"{host} would compute other last bits: sfumato {found.version} on {_words(found.kernels)}; the others have sfumato "
+        f"{expected.version} on {_words(expected.kernels)}. Use hosts of one kind, with one installation. Nothing of this shard "
+        "was used."
+    )
+
+
+def _words(kernels: tuple[object, ...]) -> str:
+    torch_version, capability, _, processor = kernels
+    return f"torch {torch_version}, {capability}, {processor}"
