@@ -14,7 +14,7 @@ import torch
 from sfumato import Everyone, Key, Plan, Population, Round, SharedMask, classification
 from sfumato.data.origin import Named, origin_of
 from sfumato.engine.clients import Start
-from sfumato.engine.elsewhere import Facts, Letter, Worker, agreed
+from sfumato.engine.elsewhere import Facts, Letter, Worker, agreed, given
 from sfumato.engine.packing import packed, unpacked
 from sfumato.engine.simulate import simulate
 from sfumato.engine.simulation import Simulation
@@ -94,7 +94,7 @@ def test_a_worker_gives_what_this_process_would(monkeypatch: pytest.MonkeyPatch)
         True,
         True,
     ]
-    assert {one.facts for one in there} == {Facts.of(PEOPLE)} == {worker.facts()}
+    assert {one.facts for one in there} == {Facts.of(PEOPLE)} == {given(worker.facts())[0]}
 
 
 def test_facts_that_differ_are_refused_in_words() -> None:
