@@ -126,7 +126,7 @@ def test_the_server_is_killed_everywhere_and_goes_on(site: Site) -> None:
     check_run(site, "killed", 4)
 
 
-def test_ctrl_c_on_the_server_and_on_a_node(site: Site) -> None:
+def test_ctrl_c_on_the_server_and_on_a_node_that_comes_back_with_other_records(site: Site) -> None:
     server = site.server("stopped", site.request(asked(seed=None, rounds=60, sample="everyone")))
     until(lambda: rounds_of(site, "stopped") >= 1 or not server.alive, 120.0)
     server.signal(signal.SIGINT)
@@ -135,6 +135,9 @@ def test_ctrl_c_on_the_server_and_on_a_node(site: Site) -> None:
     site.at(2).signal(signal.SIGINT)
     assert site.at(2).wait() == 130
     assert "Traceback" not in site.at(2).words
+    (site.owner(2) / "data" / "records.safetensors").write_bytes(
+        (site.owner(0) / "data" / "records.safetensors").read_bytes()
+    )
     site.node(2)
     done = rounds_of(site, "stopped")
     finished(site.server("stopped", rounds=done + 1))
@@ -184,7 +187,7 @@ def test_a_full_disk_under_the_servers_ledger(site: Site) -> None:
         check_run(site, "disk/run", last.round + 2)
 
 
-def test_a_full_disk_under_a_nodes_ledger_and_other_records(site: Site) -> None:
+def test_a_full_disk_under_a_nodes_ledger(site: Site) -> None:
     site.at(0).signal(signal.SIGTERM)
     site.at(0).wait()
     state = site.owner(0) / "state" / "digits"
