@@ -84,8 +84,8 @@ def check_shares(slots: Slots) -> None:
     if fewest(slots) >= size:
         raise BadValue(
             f"a cohort of {size} is drawn from {slots.sent.population}, and all of them must reply: between machines a round in "
-            "which one does not is given up, which tells who was drawn, so that drawing hides less than is stated. Let fewer be enough "
-            f"(--set smallest={max(size - 1, 1)} with dp-fedavg-shares; SecureSum(smallest=...)), or use --sample everyone."
+            "which one does not is given up, which tells who was drawn, so that drawing hides less than is stated. Let fewer be "
+            f"enough (--set smallest={max(size - 1, 1)} with dp-fedavg-shares; SecureSum(smallest=...)), or use --sample everyone."
         )
 
 
