@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+import click
 import typer
 
 from sfumato.commands.answers import Json, refusing, show
@@ -15,7 +16,7 @@ node = typer.Typer(name="node", help="The owner's side of a federation: one clie
 
 @node.callback(invoke_without_command=True)
 def run(
-    context: typer.Context,
+    context: click.Context,  # which typer hands over, whatever it calls it
     config: Annotated[
         Path | None, typer.Option(metavar="NODE.TOML", help="What the owner allows, and which server.")
     ] = None,
