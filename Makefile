@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test lint types attacks bench clean
+.PHONY: run test lint types attacks faults bench clean
 
 run: $(READY)
 	$(BIN)/sfumato train --auto
@@ -22,6 +22,10 @@ types: $(READY)
 # Slow evidence: explicit attacks on random small rounds, for longer than the tests have time for.
 attacks: $(READY)
 	$(BIN)/python -m tests.attacks --seconds 600
+
+# Slow evidence: a federation of real processes, killed everywhere, and 200 rounds among random faults.
+faults: $(READY)
+	$(BIN)/python -m tests.federation --rounds 200 --seconds 1800
 
 # Slow evidence: side by side with the peers, in environments of their own.
 bench: $(READY)

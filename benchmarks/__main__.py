@@ -19,6 +19,7 @@ NAMES = {
     "scattering": (PEERS, QUICK),
     "secure_sum": (QUICK,),
     "federation": (QUICK,),
+    "ray_cluster": (QUICK,),
 }
 
 

@@ -22,6 +22,7 @@ SAYS = {
     "own_training": "r2 1.00",
     "own_voter": "as stated by __main__.NearestMean",
     "smoothing_2d": "picture: ",
+    "torchrun": "round 5: epsilon 5.040, parameters",
 }
 
 

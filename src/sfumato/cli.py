@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Any
 
-from sfumato.errors import BudgetExceeded, SfumatoError, refused_by_system
+from sfumato.errors import FULL, BudgetExceeded, SfumatoError, refused_by_system
 from sfumato.version import __version__
 
 # Threads of torch that wait for one another sleep, unless somebody has chosen: where another program takes a core, those that spin
@@ -46,7 +46,7 @@ def run(words: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno not in FULL:
             return _unexpected(error)
         _say(f"sfumato: {refused_by_system(error)}")
         return 2

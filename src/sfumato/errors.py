@@ -13,6 +13,7 @@ SfumatoError
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
 
 
@@ -52,6 +53,9 @@ class UnsoundRound(SfumatoError):
         super().__init__(reason + f"\n  fix: {fix}" + (f"\n  so far:\n{so_far}" if so_far else ""))
 
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 def refused_by_system(error: OSError) -> DataError:
     """A file or folder that the system does not let us use, as a sentence.
 
@@ -59,6 +63,11 @@ def refused_by_system(error: OSError) -> DataError:
     '/sys/run cannot be read or written: permission denied. Give another path, or mend its permissions.'
     """
     reason = (error.strerror or type(error).__name__).lower()
+    if error.errno in FULL:
+        where = f" for {error.filename}" if error.filename else ""
+        return DataError(
+            f"the disk is full{where}: {reason}. Make room, and go on with --resume: what was spent is recorded."
+        )
     return DataError(
         f"{error.filename} cannot be read or written: {reason}. Give another path, or mend its permissions."
     )

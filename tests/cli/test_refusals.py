@@ -341,3 +341,16 @@ def test_damaged_runs_are_refused(sfumato: Command, finished: Path) -> None:
         (Path(name) / name).write_bytes(content)
         status, _, err = sfumato(*command.split(), name)
         assert status == 2 and name in err and "foresee" not in err, (name, err)
+
+
+def test_a_full_disk_is_told_and_the_run_goes_on_later(sfumato: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sfumato.run.folder import Line
+
+    def full(*given: object, **named: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Line, "append", full)
+        status, _, err = sfumato("train", *SMALL, "--out", "runs/a")
+    assert status == 2 and "the disk is full: no space left on device. Make room, and go on with --resume" in err
+    assert sfumato("train", "--resume", "runs/a")[0] == 0

@@ -106,7 +106,7 @@ def start(network: Network, number: int, home: Path | None = None) -> subprocess
     )
 
 
-def until(true: Callable[[], bool], seconds: float = 20.0) -> None:
+def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
     """Wait for something that will be so; a test that waits in vain has failed."""
     end = time.monotonic() + seconds
     while not true():

@@ -92,6 +92,28 @@ def of_node(orders: Orders) -> None:
         return said(order[0], answer, before) if order else answer
 
     Node.__call__ = call  # type: ignore[method-assign]
+    _pushes(orders)
+
+
+def _pushes(orders: Orders) -> None:
+    """The place `push`: a reply leaves twice, or without its last part."""
+    from sfumato.federation.flower import node
+    from sfumato.federation.flower.calls import CallFailed
+
+    real = node.call
+    cut: list[bool] = []
+
+    def call(method: Any, request: Any) -> Any:
+        if method.__name__ == "PushMessages":
+            order = orders.at("push")
+            cut[:] = [True] if order == ["cut"] else []
+            if order == ["twice"]:
+                real(method, request)
+        if method.__name__ == "PushObject" and cut:
+            raise CallFailed("push", ValueError("cut"))
+        return real(method, request)
+
+    node.call = call  # type: ignore[assignment]
 
 
 def of_server(orders: Orders) -> None:
@@ -102,7 +124,6 @@ def of_server(orders: Orders) -> None:
     from sfumato.engine.simulation import Simulation
     from sfumato.engine.slots import Opening
     from sfumato.federation.cohort import Federation
-    from sfumato.federation.flower.asking import Asking
     from sfumato.federation.flower.server import FlowerWire
     from sfumato.federation.server import Served
     from sfumato.ledger.spending import Spending
@@ -135,7 +156,6 @@ def of_server(orders: Orders) -> None:
     before(Served, "check", "check")
     after(Served, "check", "checked")
     after(Spending, "reserve", "reserved")
-    after(Asking, "post", "asked")
     _wrap(Simulation, "_serve", noted, lambda *given: come("noise"))
     after(Checkpoint, "write", "stored")
     before(Spending, "settle", "settling")
@@ -147,7 +167,7 @@ def of_server(orders: Orders) -> None:
 
 
 def _phases(come: Callable[[str], None]) -> None:
-    """Places of a secure sum: each of its questions, once somebody has been sent it."""
+    """Places of questions, e.g. `asked.train`: once somebody has been sent one of its kind."""
     from sfumato.federation.flower.asking import Asking
     from sfumato.federation.flower.server import FlowerWire
 
@@ -155,7 +175,7 @@ def _phases(come: Callable[[str], None]) -> None:
     _wrap(
         FlowerWire, "ask", lambda wire, letters, *more: kinds.extend({one.kind for one in letters.values()}), _nothing
     )
-    _wrap(Asking, "post", _nothing, lambda *given: come(kinds[-1]) if kinds else None)
+    _wrap(Asking, "post", _nothing, lambda *given: come(f"asked.{kinds[-1]}") if kinds else None)
 
 
 def _nothing(*given: Any) -> None:
@@ -182,6 +202,7 @@ def _end_with(parent: int) -> None:
 
 
 def main() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that started the tests may have it ignored
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     orders = Orders(Path(sys.argv.pop(1)))
     of_node(orders) if sys.argv[1] == "node" else of_server(orders)

@@ -194,7 +194,7 @@ class Site:
         more = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         if request is None:
             return self.start("server", "server", "--resume", str(self.folder / run), *more, puppet=puppet)
-        config = self.folder / "made" / "server" / f"{run}.toml"
+        config = self.folder / "made" / "server" / f"{Path(run).name}.toml"
         config.write_text(request.to_toml())
         return self.start(
             "server", "server", "--config", str(config), "--out", str(self.folder / run), *more, puppet=puppet

@@ -27,11 +27,12 @@ async def serve(host: str, port: int, to: tuple[str, int], rate: float, delay: f
     """Listen until the end of the process."""
 
     async def join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
+        try:
             far_reader, far_writer = await asyncio.open_connection(*to)
-            await asyncio.gather(
-                _pass(reader, far_writer, rate, delay), _pass(far_reader, writer, rate, delay), return_exceptions=True
-            )
+        except OSError:
+            writer.close()
+            return
+        await asyncio.gather(_pass(reader, far_writer, rate, delay), _pass(far_reader, writer, rate, delay))
 
     async with await asyncio.start_server(join, host, port) as server:
         await server.serve_forever()

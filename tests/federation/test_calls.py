@@ -43,11 +43,6 @@ def listening(context: ssl.SSLContext | None) -> Iterator[str]:
 
 
 @pytest.fixture
-def plain() -> Iterator[str]:
-    yield from listening(None)
-
-
-@pytest.fixture
 def secure(server: ServerCertificate) -> Iterator[str]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(server.certificate, server.key)
@@ -60,10 +55,10 @@ def failed(address: str, certificate: Path) -> CallFailed:
     return error.value
 
 
-def test_a_proxy_is_not_heeded(plain: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+def test_a_proxy_is_not_heeded(secure: str, server: ServerCertificate, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
-    with beside(plain, b"secret") as client, pytest.raises(CallFailed) as error:
+    with beside(secure, server.certificate, b"secret") as client, pytest.raises(CallFailed) as error:
         call(client.AcquireTask, AcquireTaskRequest())
     assert error.value.refused  # by the server: it was reached
 

@@ -15,13 +15,13 @@ pytest.importorskip("flwr", reason="sfumato[flower] is not installed")
 if not Path("/proc/self/environ").exists():
     pytest.skip("looks for processes in /proc", allow_module_level=True)
 
+from sfumato.federation.certificates import Authority, make_server_certificate
 from tests.federation.namespaces import Hosts, hosts
 from tests.federation.network import until
 from tests.federation.site import ROOT, Site, asked, here_of, opened, rounds_of
 from tests.federation.test_faults import check_run, finished, tallies
 
 DEADLINE = 8.0
-FAR = "192.0.2.99"  # an address of nobody's
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,10 @@ def site(network: Hosts, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 def _slow_link(site: Site, network: Hosts, name: str) -> subprocess.Popen[bytes]:
     """A node that reaches the server over 200 kB/s, each connection a tenth of a second late."""
     here, there = "127.0.0.1", network.address("server")
-    path = site.folder / "made" / name / "node.toml"
+    made = site.folder / "made"
+    authority = Authority(made / "authority" / "authority.pem", made / "authority" / "authority.key")
+    make_server_certificate(made / "server", authority, [there, here])  # the node takes the proxy for the server
+    path = made / name / "node.toml"
     path.write_text(path.read_text().replace(f'"{there}:{site.port}"', f'"{here}:{site.port}"'))
     words = [here, str(site.port), there, str(site.port), "2e5", "0.1"]
     command = [*network.enter(name), sys.executable, "-m", "tests.federation.slow", *words]
@@ -69,7 +72,10 @@ def test_each_host_has_its_own_address_and_no_way_out(network: Hosts) -> None:
 def test_the_parameters_of_simulate_to_the_bit(site: Site, recipe: str) -> None:
     own = {"sample": "fixed:2", "records": 12, "batch": "fixed:4", "steps": 3} if recipe == "prifedsync" else {}
     request = asked(recipe, **own)
-    finished(site.server(recipe, site.request(request, keys="shared", run=f"{recipe}-there")))
+    words = finished(
+        site.server(recipe, site.request(request, keys="shared", run=f"{recipe}-there", deadline=60.0, wait=180.0))
+    )
+    assert tallies(words) == {}, words  # everybody replied in time
     _, here = here_of(site, request, "shared")
     found, expected = load_file(site.folder / recipe / "params.safetensors"), here.module.state_dict()
     assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in found)
@@ -100,7 +106,7 @@ def test_a_link_is_cut_in_the_middle_of_a_round_and_mended(site: Site, network: 
 
 def test_the_server_is_cut_off_and_training_goes_on(site: Site, network: Hosts) -> None:
     request = site.request(asked(seed=None, rounds=3, sample="everyone"))
-    site.order("server", "asked wait 0.1")
+    site.order("server", "asked.train wait 0.1")
     server = site.server("alone", request)
     until(lambda: not site.orders("server") or not server.alive, 120.0)
     network.cut("server")

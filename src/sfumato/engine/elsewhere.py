@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 
@@ -22,10 +22,11 @@ from sfumato.data.population import Origin, Population
 from sfumato.engine.clients import Block, Clients, Job, Start
 from sfumato.engine.plan import Plan
 from sfumato.engine.workers import Here, added, alone, kernels_of_a_shard
-from sfumato.errors import BadValue, DataError
+from sfumato.errors import BadValue, DataError, SfumatoError
 from sfumato.version import __version__
 
 _DATA = "SFUMATO_DATA"
+_Given = TypeVar("_Given")
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,13 @@ class Letter:
         return Letter(dumps(clients.job), dumps(origin), plan, clients.diagnostics, *here)
 
 
+def given(found: _Given | DataError) -> _Given:
+    """What a worker gave, or its refusal."""
+    if isinstance(found, DataError):
+        raise found
+    return found
+
+
 class Worker:
     """Trains shards by one thread. Its data are loaded when they are first needed."""
 
@@ -87,16 +95,22 @@ class Worker:
         self._letter = letter
         self._ready: tuple[Here, Facts] | None = None
 
-    def facts(self) -> Facts:
-        """What it is, and which data it has."""
-        return self._prepared()[1]
+    def facts(self) -> tuple[Facts, str] | DataError:
+        """What it is and which data it has, and on which host; or why it cannot be said."""
+        try:
+            return self._prepared()[1], socket.gethostname()
+        except SfumatoError as error:
+            return DataError(f"a worker on {socket.gethostname()}: {error}")
 
-    def shard(self, start: Start, ids: Sequence[int]) -> Answer:
-        """Train these clients, and add what they send."""
-        here, facts = self._prepared()
-        began = time.perf_counter()
-        block = added(here.clients.job.slots, start.opening, here.blocks(start, ids))
-        return Answer(block, facts, socket.gethostname(), time.perf_counter() - began)
+    def shard(self, start: Start, ids: Sequence[int]) -> Answer | DataError:
+        """Train these clients, and add what they send. What it refuses is a value too: it reaches the user without a traceback."""
+        try:
+            here, facts = self._prepared()
+            began = time.perf_counter()
+            block = added(here.clients.job.slots, start.opening, here.blocks(start, ids))
+            return Answer(block, facts, socket.gethostname(), time.perf_counter() - began)
+        except SfumatoError as error:
+            return DataError(str(error))
 
     def _prepared(self) -> tuple[Here, Facts]:
         if self._ready is None:
@@ -106,11 +120,25 @@ class Worker:
             sys.path += [word for word in letter.path if word not in sys.path and os.path.exists(word)]
             if letter.data is not None:
                 os.environ.setdefault(_DATA, letter.data)
-            job: Job = pickle.loads(letter.job)
-            origin: Origin = pickle.loads(letter.origin)
+            try:
+                job: Job = pickle.loads(letter.job)
+                origin: Origin = pickle.loads(letter.origin)
+            except (ImportError, AttributeError) as error:
+                raise BadValue(
+                    f"{error}. Install what the run imports on every host, or train where it lies."
+                ) from error
             population = origin.build()
             self._ready = Here(Clients(job, population, letter.plan, letter.diagnostics)), Facts.of(population)
         return self._ready
+
+
+def alike(population: Population, found: Sequence[tuple[Facts, str]]) -> Facts:
+    """What all workers are, where they agree: that they compute alike, whatever this process would, and have its data."""
+    here = Facts.of(population)
+    expected = replace(here, kernels=found[0][0].kernels)
+    for facts, host in found:
+        agreed(expected, facts, host)
+    return expected
 
 
 def agreed(expected: Facts, found: Facts, host: str) -> None:

@@ -7,7 +7,6 @@ it has is said with every shard, and one that is none of the others is refused b
 
 from __future__ import annotations
 
-import socket
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,12 +16,12 @@ from typing import Any
 import torch
 
 from sfumato.engine.clients import Block, Clients, Start
-from sfumato.engine.elsewhere import Answer, Facts, Letter, Worker, agreed
+from sfumato.engine.elsewhere import Answer, Facts, Letter, Worker, agreed, alike, given
 from sfumato.engine.packing import Packed, packed, unpacked
 from sfumato.engine.ray_cluster import LOCAL, Cluster, import_ray
 from sfumato.engine.slots import Opening
 from sfumato.engine.workers import cut, kernels_here, simulated
-from sfumato.errors import BadValue, DataError, SfumatoError
+from sfumato.errors import BadValue, DataError
 
 _TRIES = 10  # of a shard whose worker died: what kills it each time would go on for ever
 
@@ -79,12 +78,8 @@ class RayWorkers:
             self._letter = [self._ray.put(letter)]
             made = self._ray.remote(_Worker).options(num_cpus=1, max_restarts=-1, max_task_retries=_TRIES)
             self._actors = [made.remote() for _ in range(workers)]
-            found = [self._got(asked) for asked in [one.facts.remote(self._letter) for one in self._actors]]
-            # they compute alike, whatever this process would; their data are those that it knows
-            here = Facts.of(clients.population)
-            self._expected = replace(found[0][0], data=here.data, clients=here.clients, version=here.version)
-            for facts, host in found:
-                agreed(self._expected, facts, host)
+            asked = [actor.facts.remote(self._letter) for actor in self._actors]
+            self._expected = alike(clients.population, [given(self._got(one)) for one in asked])
         except BaseException:
             self.close()
             raise
@@ -107,23 +102,21 @@ class RayWorkers:
         )
         self.seconds = ()
         while asked:  # what was given is held by nobody but the adder
-            answer: Answer = unpacked(self._got(asked.popleft()))
+            answer: Answer = given(unpacked(self._got(asked.popleft())))
             agreed(self._expected, answer.facts, answer.host)
             self.seconds += (answer.seconds,)
             yield answer.block
 
     def _got(self, asked: Any) -> Any:
-        """What a worker gives, or refuses in words."""
         try:
-            found = self._ray.get(asked)
+            return self._ray.get(asked)
         except self._ray.exceptions.RayActorError as error:
             raise DataError(
                 f"a worker died again and again, {_TRIES} times in one shard ({type(error).__name__}). See that its host has the "
                 "memory for the data and the model; the run can be resumed."
             ) from None
-        if isinstance(found, DataError):
-            raise found
-        return found
+        except self._ray.exceptions.RayTaskError as error:
+            raise error.cause or error from None
 
     def close(self) -> None:
         """End the workers; and the cluster, if it is ours."""
@@ -135,7 +128,7 @@ class RayWorkers:
 
 
 class _Worker:
-    """The worker of any cluster as an actor: what it refuses comes back as a value, whole, and not as a traceback.
+    """The worker of any cluster as an actor.
 
     The letter comes with everything that is asked, as a reference in a list, which is looked into by a worker that has just been
     started, or started again.
@@ -145,16 +138,10 @@ class _Worker:
         self._worker: Worker | None = None
 
     def facts(self, letter: list[Any]) -> tuple[Facts, str] | DataError:
-        try:
-            return self._ready(letter).facts(), socket.gethostname()
-        except SfumatoError as error:
-            return DataError(f"a worker on {socket.gethostname()}: {error}")
+        return self._ready(letter).facts()
 
-    def shard(self, letter: list[Any], start: Packed, memory: Packed, ids: list[int]) -> Packed | DataError:
-        try:
-            return packed(self._ready(letter).shard(replace(unpacked(start), memory=unpacked(memory)), ids))
-        except SfumatoError as error:
-            return DataError(str(error))
+    def shard(self, letter: list[Any], start: Packed, memory: Packed, ids: list[int]) -> Packed:
+        return packed(self._ready(letter).shard(replace(unpacked(start), memory=unpacked(memory)), ids))
 
     def _ready(self, letter: list[Any]) -> Worker:
         if self._worker is None:

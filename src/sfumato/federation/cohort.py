@@ -26,7 +26,7 @@ from sfumato.engine.clients import Block, Clients, Start, Total
 from sfumato.engine.slots import Opening, Slots
 from sfumato.engine.workers import GivenUp
 from sfumato.federation.question import OK, RELEASED, TRAIN, Question
-from sfumato.federation.summing import Summing, check_summed, fewest, is_summed, sum_settings
+from sfumato.federation.summing import Summing, check_shares, check_summed, fewest, is_summed, sum_settings
 from sfumato.federation.terms import Agreement
 from sfumato.federation.wire import Letter, Wire, WireLost
 from sfumato.key import Key
@@ -93,6 +93,7 @@ class Federation:
     def __post_init__(self) -> None:
         if is_summed(self._slots):
             check_summed(self._slots, str(self.agreement.terms.sum.get("power")))
+        check_shares(self._slots)
 
     def kernels(self) -> tuple[object, ...]:
         """A name that no other process has: who replies may be others the next time."""

@@ -169,13 +169,20 @@ class Ledger:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        self._connection.execute("BEGIN IMMEDIATE")
         try:
-            yield
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:  # sqlite ends it by itself where the disk is full
+                    self._connection.execute("ROLLBACK")
+                raise
+        except sqlite3.OperationalError as error:
+            raise LedgerError(
+                f"{self.path} cannot be written: {error}. Nothing is drawn that it does not hold. Make room on its disk, or mend "
+                "its permissions, and go on."
+            ) from error
 
     def fact(self, name: str) -> str | None:
         """A public fact about the ledger."""
@@ -256,7 +263,7 @@ class Ledger:
                         "would cancel it. Start a new run, with a secret of its own."
                     )
                 return int(row[0])
-            self._check_budget(costs)
+            self.check(costs)
             cursor = self._connection.execute(
                 "INSERT INTO spending (run, round, attempt, key, inputs, costs, seeded) VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (run, round, attempt, key, inputs, written, int(seeded)),
@@ -264,10 +271,7 @@ class Ledger:
             return int(cursor.lastrowid or 0)
 
     def check(self, costs: Mapping[Unit, Cost]) -> None:
-        """Refuse what `reserve` would refuse as too much, and write nothing."""
-        self._check_budget(costs)
-
-    def _check_budget(self, costs: Mapping[Unit, Cost]) -> None:
+        """Refuse what a budget does not suffice for, and write nothing; `reserve` does so in the transaction that it writes in."""
         common = () if self.budget is None else (self.budget,)
         for budget in (*common, *self.own_budgets):
             after = total([*self._counted(), (costs, 1)], budget.unit)

@@ -98,9 +98,8 @@ def question_of(
     agreement = Agreement.of(terms, public)
     slots = agreement.job.slots
     params = slots.layout.row(agreement.job.module)
-    opening = slots.open(
-        number, Key.from_seed(7).child("opening", round=number), train=lambda data: torch.zeros(slots.length)
-    )
+    state, key = slots.round.optimizer.start(params), Key.from_seed(7).child("opening", round=number)
+    opening = slots.open(number, key, train=lambda data: torch.zeros(slots.length), state=state)
     planned = terms.rounds if planned is None else planned
     return replace(Question(terms.text, agreement.hash, client, attempt, planned, params, opening, public), **changed)
 

@@ -238,6 +238,16 @@ def test_what_is_heard_at_the_end_counts(tmp_path: Path) -> None:
     assert refused(letter_of(terms, "end", number=3)).kind == "refused.recipe"
 
 
+def test_a_promise_covers_every_different_question(tmp_path: Path) -> None:
+    """A server that asks for one round again and again, with other parameters, begins more rounds than it says."""
+    node, terms = node_of(tmp_path), terms_of("dp-fedavg", rounds=2)
+    params = question_of(terms).params
+    for number in range(7):
+        assert node(letter_of(terms, params=params + number % 5)).kind == "ok"
+    spent = ledger_of(tmp_path).spent(Unit.CLIENT)
+    assert spent is not None and getattr(spent.world, "times", 1) == 5
+
+
 def test_agreements_are_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from sfumato.federation.node import rules
 

@@ -74,10 +74,14 @@ def runtime(address: str, certificate: Path, headers: Mapping[str, str], token: 
     )
 
 
-def beside(address: str, secret: bytes, token: str = "") -> RuntimeHttpClient:
-    """The side of a SuperNode on this host that serves tasks; without a token, only to acquire one."""
+def beside(address: str, certificate: Path, secret: bytes, token: str = "") -> RuntimeHttpClient:
+    """The side of a SuperNode on this host that serves tasks; without a token, only to acquire one.
+
+    It shows a certificate of our own: the secret tells SuperNode who asks, and not us who answers, and any user of this host may
+    listen at a port that is free.
+    """
     signing = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=["/flwr.proto.Runtime/AcquireTask"])
-    return _made(RuntimeHttpClient, f"http://{address}", [_Headers(_token(token)), signing], False)
+    return _made(RuntimeHttpClient, f"https://{address}", [_Headers(_token(token)), signing], pinned(certificate))
 
 
 def pinned(certificate: Path) -> ssl.SSLContext:

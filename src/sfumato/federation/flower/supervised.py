@@ -13,7 +13,7 @@ from flwr.proto.runtime_pb2 import AcquireTaskRequest
 from flwr.supercore.constant import TaskType
 from flwr.supercore.runtime import RuntimeHttpClient
 
-from sfumato.federation.certificates import private_folder, write_private
+from sfumato.federation.certificates import make_authority, make_server_certificate, private_folder, write_private
 from sfumato.federation.flower.calls import beside, call
 from sfumato.federation.flower.child import Child
 from sfumato.federation.flower.settings import NodeSettings
@@ -24,11 +24,18 @@ _SETTLED = 60.0  # seconds of life after which an end is taken for an accident
 
 
 class SuperNode:
-    """The SuperNode of a node. Its side for tasks listens on this host only, and to whoever knows the secret in its folder."""
+    """The SuperNode of a node. Its side for tasks listens on this host only, and to whoever knows the secret in its folder.
+
+    It is known by a certificate that is made for it and for nothing else: its port stands in the list of processes before it
+    listens there, so another user of this host could be quicker, and would be asking in the server's place.
+    """
 
     def __init__(self, settings: NodeSettings) -> None:
         self._settings = settings
         self._folder = private_folder(settings.folder)
+        authority = make_authority(private_folder(self._folder / "beside"))
+        self._certificate = make_server_certificate(authority.key.parent, authority, ())
+        authority.key.unlink()  # nobody gets another
         self._wait = 0.0
         self._start()
 
@@ -39,9 +46,12 @@ class SuperNode:
         options = [f"{settings.poll:g}", "--superlink", settings.server, "--root-certificates", str(settings.authority)]
         options += ["--auth-supernode-private-key", str(settings.key), "--isolation", "process"]
         options += ["--host", "127.0.0.1", "--port", str(port), "--superexec-auth-secret-file", str(self._file)]
+        shown = self._certificate
+        options += ["--ssl-certfile", str(shown.certificate), "--ssl-keyfile", str(shown.key)]
+        options += ["--ssl-ca-certfile", str(shown.authority)]
         self._address = f"127.0.0.1:{port}"
         self._child = Child("sfumato.federation.flower.supernode", options, self._folder)
-        self._asking = beside(self._address, self._secret)
+        self._asking = beside(self._address, shown.certificate, self._secret)
         self._began = time.monotonic()
 
     def keep(self, stop: threading.Event) -> None:
@@ -65,7 +75,10 @@ class SuperNode:
     def task(self) -> RuntimeHttpClient | None:
         """The next question, as a client that speaks for the task of answering it; None if there is none. May raise CallFailed."""
         taken = call(self._asking.AcquireTask, AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP]))
-        return beside(self._address, self._secret, taken.token) if taken.token else None
+        if taken.token:
+            self._wait = 0.0  # it has reached the server: if it ends now, it is because the server did
+        shown = self._certificate.certificate
+        return beside(self._address, shown, self._secret, taken.token) if taken.token else None
 
     def close(self) -> None:
         self._asking.close()

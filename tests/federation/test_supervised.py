@@ -1,0 +1,69 @@
+"""The port at which a node finds its SuperNode, where another user of the host was quicker."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from flwr.proto.runtime_pb2 import AcquireTaskResponse
+from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
+
+from sfumato.federation.certificates import make_authority, make_server_certificate
+from sfumato.federation.flower import supervised
+from sfumato.federation.flower.calls import CallFailed
+from tests.federation.network import Network
+
+
+class Impostor(BaseHTTPRequestHandler):
+    """Gives a task to whoever asks for one: the next question would be the impostor's."""
+
+    asked: list[str] = []
+
+    def do_POST(self) -> None:
+        self.asked.append(self.path)
+        self.rfile.read(int(self.headers["content-length"]))
+        content = AcquireTaskResponse(token="a token").SerializeToString()
+        self.send_response(200)
+        self.send_header("content-type", PROTOBUF_MEDIA_TYPE)
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+@contextmanager
+def listening(folder: Path, secure: bool) -> Iterator[int]:
+    Impostor.asked.clear()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Impostor) as server:
+        if secure:
+            made = make_server_certificate(folder, make_authority(folder), ())
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(made.certificate, made.key)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+            server.handle_error = lambda request, address: None  # type: ignore[method-assign]
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "with a certificate of its own"])
+def test_whoever_took_the_port_first_asks_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secure: bool
+) -> None:
+    settings = Network.of(tmp_path, 1).node(0)
+    with listening(tmp_path / "impostor", secure) as port:
+        monkeypatch.setattr(supervised, "_free_port", lambda: port)
+        with supervised.SuperNode(settings) as node, pytest.raises(CallFailed):
+            node.task()
+    assert not Impostor.asked
