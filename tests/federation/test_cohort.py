@@ -246,9 +246,23 @@ def test_it_does_not_begin_if_nobody_takes_part(settings: Settings, tmp_path: Pa
     ready = served(request, settings, wire, tmp_path / "run", tell=said.append)
     with pytest.raises(NobodyTakesPart, match="nothing is spent"):
         ready.check()
+    assert said.pop(0) == "waiting for 5 nodes at 127.0.0.1:9092, for at most 0.1 s"
     assert said == ["node-0 (client 0): offline", "node-1 (client 1): refused.recipe", "node-2 (client 2): silent",
                     "node-3 (client 3): offline", "node-4 (client 4): offline"]  # fmt: skip
-    assert ready.run.ledger.count == 0
+    ready.run.close()
+    assert not (tmp_path / "run").exists()  # so that the same command can be given again
+
+
+def test_a_run_that_has_begun_stays_if_nobody_takes_part(settings: Settings, tmp_path: Path) -> None:
+    request = asked()
+    ready = served(request, settings, Loopback(everybody(request)), tmp_path / "run")
+    for _ in ready.run:
+        break
+    ready.run.close()
+    again = served(request, settings, Loopback({}), tmp_path / "run", resume=True)
+    with pytest.raises(NobodyTakesPart, match="0 are online"):
+        again.check()
+    assert (tmp_path / "run" / "checkpoint.safetensors").exists()
 
 
 def test_a_wire_that_is_lost_in_the_check_is_asked_again_once(settings: Settings, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from sfumato.version import __version__
 
 _COLUMNS = shutil.get_terminal_size().columns
 _NARROW = _COLUMNS < 60  # framed help would cut words off
+_WIDTH = {"terminal_width": _COLUMNS - 2} if _NARROW else None
 
 app = typer.Typer(
     name="sfumato",
@@ -48,8 +49,10 @@ for command in (
     deploy,
     server,
 ):
-    app.command(command.__name__, context_settings={"terminal_width": _COLUMNS - 2} if _NARROW else None)(command)
-app.add_typer(node)
+    app.command(command.__name__, context_settings=_WIDTH)(command)
+app.add_typer(node, context_settings=_WIDTH)
+for registered in node.registered_commands:
+    registered.context_settings = _WIDTH
 
 
 @app.callback()

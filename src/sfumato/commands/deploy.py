@@ -19,7 +19,7 @@ from sfumato.commands.options import option, signature
 from sfumato.errors import BadValue
 from sfumato.run.request import Request
 
-_NOT_ASKED = {"resume", "auto", "seconds", "budgets", "clients", "diagnostics", "device", "quiet", "json"}
+_NOT_ASKED = {"resume", "auto", "seconds", "budgets", "clients", "diagnostics", "device", "quiet", "json", "out"}
 _PATIENCE = 20.0  # seconds for a node to end by itself
 
 
@@ -100,7 +100,7 @@ def _free_port() -> int:
 def deploy(**given: Any) -> None:
     """Write what a federation needs: run.toml, certificates, keys, node.toml for each owner, and the commands for each host.
 
-    With --local N all of it runs on this machine, as a trial. Needs sfumato[flower].
+    With --local N all of it runs on this machine, as a trial. It needs the extra 'flower'.
     """
     with refusing(False):
         _deploy(given.pop("recipe"), **given)
@@ -119,8 +119,9 @@ def _signature() -> inspect.Signature:
         ),
         option("input_type", str, "Its type. Default: float32.", panel),
         option("target_shape", str, "Of a target; a single number by default.", panel, "N,..."),
-        option("power", str, "Of the server in a secure sum: 'follows the protocol' (default) or active.", panel),
         option("target_type", str, "Its type: int64 (classes, the default) or float32 (regression).", panel),
+        option("power", str, "Of the server in a secure sum: 'follows the protocol' (default) or active.", panel),
+        option("out", str, "Folder of the federation, which must be new. Default: federation.", panel, "FOLDER"),
     ]
     return inspect.Signature([*asked, *more])
 

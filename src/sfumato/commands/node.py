@@ -11,7 +11,9 @@ import typer
 from sfumato.commands.answers import Json, refusing, show
 from sfumato.errors import BadValue, DataError
 
-node = typer.Typer(name="node", help="The owner's side of a federation: one client, its policy and its own ledger.")
+node = typer.Typer(
+    name="node", help="Hold one client of a federation: answer its server as node.toml allows, until Ctrl-C."
+)
 
 
 @node.callback(invoke_without_command=True)
@@ -37,41 +39,57 @@ def _run(config: Path, quiet: bool) -> None:
     from sfumato.federation import needs_flower
 
     needs_flower()
+    from sfumato.federation.certificates import private_folder
     from sfumato.federation.flower.node import serve
     from sfumato.federation.node.answer import Node
     from sfumato.federation.node.policy import Policy
     from sfumato.federation.node.server import node_settings, node_signing
+    from sfumato.run.folder import Lock
 
     policy = Policy.from_toml(config)
     settings, answer = node_settings(config), Node(policy, signing=node_signing(config))
+    lock = Lock(private_folder(settings.folder), busy="another sfumato node is running in")
     if not quiet:
         typer.echo(
             f"client {policy.client} answers {settings.server}; its log is {policy.folder / 'node.log'}", err=True
         )
-    serve(answer, settings)
+    try:
+        serve(answer, settings)
+    except KeyboardInterrupt:
+        if not quiet:
+            typer.echo("stopped", err=True)
+        raise typer.Exit(130) from None
+    finally:
+        lock.release()
 
 
 @node.command("key")
 def key(
     path: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Where the private key goes; it never leaves this host.")
-    ],
-    name: Annotated[str, typer.Option(metavar="NAME", help="What the registry calls the node.")] = "node",
+        Path | None, typer.Argument(metavar="FILE", help="Where the private key goes; it never leaves this host.")
+    ] = None,
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="What the registry calls the node. Default: node.", show_default=False)
+    ] = "node",
 ) -> None:
     """Make a node's keys, and print what the registry says of them: it goes to the server, and to every other node."""
     from sfumato.federation import needs_flower
 
     needs_flower()
     from sfumato.federation.deploy import new_member
+    from sfumato.federation.node.server import signing_path
 
-    if path.exists():
-        raise BadValue(f"{path} is there already, and is never overwritten. Give another name.")
+    if path is None:
+        raise BadValue("sfumato node key needs the file that the private key goes to, e.g. node.key.")
+    for file in (path, signing_path(path)):
+        if file.exists():
+            raise BadValue(f"{file} is there already, and is never overwritten. Give another name.")
     typer.echo(new_member(name, path).to_toml(), nl=False)
 
 
 @node.command("check")
 def check(
-    config: Annotated[Path, typer.Option(metavar="NODE.TOML", help="What the owner allows.")],
+    config: Annotated[Path | None, typer.Option(metavar="NODE.TOML", help="What the owner allows.")] = None,
     terms: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="The terms of a run, as a server sends them: would it be allowed?"),
@@ -84,6 +102,8 @@ def check(
     from sfumato.federation.node.policy import Policy
     from sfumato.federation.terms import Terms
 
+    if config is None:
+        raise BadValue("sfumato node check needs --config, the node.toml of this node; sfumato deploy writes one.")
     policy = Policy.from_toml(config)
     with Books.opened(policy, make=False) as books:
         said = explain(policy, books)
@@ -94,7 +114,7 @@ def check(
             found = would(policy, Terms.read(terms.read_text()), books)
         except OSError as error:
             raise DataError(f"{terms} cannot be read: {error.strerror}. Give a file with the terms of a run.") from None
-    lines = [f"{code}: {words}." for code, words in found] or ["allowed"]
+    lines = [f"{code}: {words.rstrip('.')}." for code, words in found] or ["allowed"]
     show({"refused": [{"code": code, "why": words} for code, words in found]}, lines, json)
     if found:
         raise typer.Exit(3)

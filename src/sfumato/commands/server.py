@@ -26,13 +26,15 @@ def server(
     ] = "",
     out: Annotated[str, typer.Option("--out", help="Folder of the run; never overwritten.", metavar="FOLDER")] = "",
     resume: Annotated[str, typer.Option("--resume", help="Folder of a run to go on with.", metavar="FOLDER")] = "",
-    rounds: Annotated[int, typer.Option("--rounds", help="With --resume: more rounds.", metavar="N")] = 0,
+    rounds: Annotated[
+        int, typer.Option("--rounds", help="With --resume: how many in all.", metavar="N", show_default=False)
+    ] = 0,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print run.json and nothing else.")] = False,
 ) -> None:
     """Train with the nodes of a federation: draws cohorts, asks their nodes, adds the noise, keeps the ledger.
 
-    Nodes run sfumato node on their owners' machines. Needs sfumato[flower].
+    Nodes run sfumato node on their owners' machines. It needs the extra 'flower'.
     """
     with refusing(json):
         if bool(config) == bool(resume) or (resume and out) or (rounds and not resume):
@@ -67,10 +69,15 @@ def serve_run(
     prepared = prepared_for(request, settings, found)
     known = tuple(member.key for member in settings.members())
     files = Path(settings.certificate), Path(settings.key), Path(settings.authority)
-    with TemporaryDirectory(prefix="sfumato-") as private:
-        at = ServerSettings(Path(private), known, *files, settings.host, settings.port)
-        with closing(FlowerWire(at)) as wire:
-            _over(wire, prepared, settings, folder, resume=resume, quiet=quiet)
+    try:
+        with TemporaryDirectory(prefix="sfumato-") as private:
+            at = ServerSettings(Path(private), known, *files, settings.host, settings.port)
+            with closing(FlowerWire(at)) as wire:
+                _over(wire, prepared, settings, folder, resume=resume, quiet=quiet)
+    except KeyboardInterrupt:
+        begun = (folder / "checkpoint.safetensors").exists()
+        typer.echo(f"interrupted; go on with: sfumato server --resume {folder}" if begun else "interrupted", err=True)
+        raise typer.Exit(130) from None
 
 
 def _over(wire: Wire, prepared: Prepared, settings: Settings, folder: Path, *, resume: bool, quiet: bool) -> None:
@@ -86,19 +93,15 @@ def _over(wire: Wire, prepared: Prepared, settings: Settings, folder: Path, *, r
     stopped = None
     if not quiet:
         caution(prepared, err=True)
-    try:
-        with closing(served.run) as run:
-            served.check()
-            try:
-                follow(run, quiet=quiet)
-            except BudgetExceeded as error:
-                stopped = error
-            served.end()
-            if not quiet:
-                tell(run.simulation, served.run.prepared, folder)
-    except KeyboardInterrupt:
-        typer.echo(f"interrupted; go on with: sfumato server --resume {folder}", err=True)
-        raise typer.Exit(130) from None
+    with closing(served.run) as run:
+        served.check()
+        try:
+            follow(run, quiet=quiet)
+        except BudgetExceeded as error:
+            stopped = error
+        served.end()
+        if not quiet:
+            tell(run.simulation, served.run.prepared, folder)
     if stopped:
         typer.echo(f"sfumato: {stopped}", err=True)
         raise typer.Exit(3)

@@ -10,6 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any
 
 from safetensors.torch import save_file
@@ -32,6 +34,8 @@ from sfumato.federation.certificates import (
 from sfumato.federation.node.server import signing_path
 from sfumato.federation.server import prepared_for, terms_of
 from sfumato.federation.settings import Member, Settings, write_registry
+from sfumato.federation.summing import check_summed, is_summed
+from sfumato.federation.terms import Agreement
 from sfumato.guarantee import rounded_up
 from sfumato.run.clients import clients_of, settled
 from sfumato.run.prepare import Prepared
@@ -62,19 +66,30 @@ def new_member(name: str, path: Path) -> Member:
 
 
 def deploy(request: Request, nodes: int, out: Path, place: Place) -> tuple[Path, ...]:
-    """Write the whole set into a new folder; the node.toml of each node."""
+    """Write the whole set into a new folder; the node.toml of each node. What is refused leaves nothing behind."""
     if nodes < 2:
         raise BadValue(f"nodes={nodes}: at least 2 nodes, each of them one client.")
     if out.exists() and any(out.iterdir()):
         raise BadValue(f"--out {out} exists already, and is never overwritten. Give another folder.")
-    request = replace(request, data=replace(request.data, clients=nodes), seed=request.seed)
+    request = replace(request, data=replace(request.data, clients=nodes))
     people = _people(request) if request.data.name in NAMES else None
     place = place if people is None else _shapes(people, place)
     if not place.input_shape:
         raise BadValue(
             f"--data {request.data.name} is with its owners: declare what a record has, e.g. --input-shape 30, and --outputs 2."
         )
-    private_folder(out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    try:
+        files = _write(request, nodes, made, place, people)
+        made.rename(out)
+    except BaseException:
+        rmtree(made)
+        raise
+    return tuple(out / file.relative_to(made) for file in files)
+
+
+def _write(request: Request, nodes: int, out: Path, place: Place, people: Population | None) -> tuple[Path, ...]:
     authority = make_authority(private_folder(out / "authority"))
     server = private_folder(out / "server")
     made = make_server_certificate(server, authority, [place.host])
@@ -94,10 +109,14 @@ def deploy(request: Request, nodes: int, out: Path, place: Place) -> tuple[Path,
     settings = Settings.of(table, server)
     prepared = prepared_for(request, settings)
     terms = terms_of(prepared, settings)
+    slots = Agreement.of(terms, prepared.public).job.slots
+    if is_summed(slots):
+        check_summed(slots, settings.power)
     write_atomically(server / "run.toml", replace(request, federation=table).to_toml())
-    write_atomically(server / "terms.json", terms.text)
+    for folder in (server, *(out / member.name for member in members)):
+        write_atomically(folder / "terms.json", terms.text)
     files = tuple(_node(out / member.name, number, prepared, place, people) for number, member in enumerate(members))
-    write_atomically(out / "README.md", _commands(out, members, place, people is not None))
+    write_atomically(out / "README.md", _commands(members, place, people is not None))
     return files
 
 
@@ -177,7 +196,7 @@ def _budget(proof: UnitDerivation, request: Request) -> dict[str, Any]:
     return {"epsilon": float(rounded_up(accountant("auto").epsilon(event, request.chosen_delta), 4)), **facts}
 
 
-def _commands(out: Path, members: Sequence[Member], place: Place, has_data: bool) -> str:
+def _commands(members: Sequence[Member], place: Place, has_data: bool) -> str:
     lines = ["# A federation of Sfumato", ""]
     lines += [
         f"The server is reached at {place.host}:{place.port}. Each folder goes to its own host, and to nobody else.",
@@ -191,10 +210,11 @@ def _commands(out: Path, members: Sequence[Member], place: Place, has_data: bool
     if not has_data:
         lines += ["Each owner puts one file with x and y (.npz, .pt or .safetensors) into its folder `data/`.", ""]
     lines += [
-        "What a node would allow: `sfumato node check --config node-1/node.toml --terms server/terms.json`.",
+        "Would a node take part? `sfumato node check --config node-1/node.toml --terms node-1/terms.json` says so on its host.",
         "",
-        "Keys were made here for a trial. For the real thing each owner makes its own with `sfumato node key node.key`, sends the",
-        "line that it prints, and `server/registry.toml` gets that line; `authority/authority.key` is then deleted.",
+        "Keys were made here, for a trial: whoever made them can pose as anybody. For the real thing each owner makes its own",
+        "(`sfumato node key node.key --name node-1`, after the old files are deleted) and hands round the table that it prints,",
+        "which goes in place of the old one into `registry.toml` of the server and of every node.",
         "",
     ]
     return "\n".join(lines)

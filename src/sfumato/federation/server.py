@@ -102,6 +102,7 @@ class Served:
             if said != OK:
                 self.tell(f"{member.name} (client {client}): {said}")
         if not any(reply.kind == OK for reply in replies.values()):
+            self.run.forget()
             raise NobodyTakesPart(
                 f"of {len(self.members)} nodes {len(online)} are online, and none would take part: nothing was begun, and nothing "
                 "is spent. What each says stands above; sfumato node check explains it on its host."
@@ -110,6 +111,8 @@ class Served:
     def _asked(self) -> tuple[set[int], dict[int, Letter]]:
         """Who is online, and what each of them says."""
         everybody = set(range(len(self.members)))
+        at = f"{self.settings.host}:{self.settings.port}"
+        self.tell(f"waiting for {len(everybody)} nodes at {at}, for at most {self.settings.wait:g} s")
         online = online_once(self.wire, lambda now: now >= everybody, self.settings.wait)
         letters = {client: self._federation.question(self._asking, client).letter(CHECK) for client in online}
         return online, dict(self.wire.ask(letters, self.settings.deadline))

@@ -49,7 +49,7 @@ class Lock:
 
     NAME = "run.lock"
 
-    def __init__(self, folder: Path, made: bool = False) -> None:
+    def __init__(self, folder: Path, made: bool = False, busy: str = "another process is training the run in") -> None:
         self.folder, self.made = folder, made  # whether the folder itself is new
         self._file: int | None = None
         try:
@@ -61,7 +61,7 @@ class Lock:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.release()
-            raise BadValue(f"another process is training the run in {folder}. Wait for it, or stop it first.") from None
+            raise BadValue(f"{busy} {folder}. Wait for it, or stop it first.") from None
         except OSError:  # a file system without locks
             self.release()
 

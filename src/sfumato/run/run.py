@@ -54,7 +54,7 @@ class Run:
         page: Callable[[Path], object] | None = None,
         cohort: Factory = Here,
     ) -> None:
-        self.prepared, self.folder = prepared, folder
+        self.prepared, self.folder, self._resumed = prepared, folder, resume
         self.lines: list[Line] = []
         self.seconds = 0.0  # of this process: how long each round took tells of its cohort, and is not written down
         self._plan, self._page, self._cohort = plan, page, cohort
@@ -269,6 +269,13 @@ class Run:
         write_atomically(self.folder / "run.json", json.dumps(found, indent=2) + "\n")
         if self._page is not None:
             self._page(self.folder)
+
+    def forget(self) -> None:
+        """Close it, and remove its folder if it is new and nothing was reserved: then the run can be asked for again."""
+        new = not self._resumed and self.ledger.count == 0
+        self.close()
+        if new and self._lock is not None:
+            self._lock.forget_run()
 
     def close(self) -> None:
         """Let go of what computes, of the ledgers and of the folder; what they hold is on disk."""
