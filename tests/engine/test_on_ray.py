@@ -82,10 +82,11 @@ def last(run: Simulation) -> Progress:
 
 @pytest.mark.parametrize("round", [SUM, KEEPING, GATHERS], ids=["sum", "memory", "gathers"])
 def test_the_bits_are_those_of_this_process(round: Round) -> None:
-    far, near = ready(round, cohort=ray_workers("local", 2)), ready(round)
+    far, near = ready(round, cohort=ray_workers("local", 2), diagnostics=True), ready(round, diagnostics=True)
     assert far.spending.inputs == near.spending.inputs, "a replay in this process is a replay"
     there, here = last(far), last(near)
     assert torch.equal(there.params, here.params)
+    assert there.diagnostics == here.diagnostics, "in the order of the clients"
     assert there.memory.keys() == here.memory.keys() and bool(here.memory) == (round is KEEPING)
     assert all(torch.equal(there.memory[client]["start"], rows["start"]) for client, rows in here.memory.items())
     whole = last(ready(round, plan=replace(PLAN, shards=1)))
