@@ -17,6 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that started the tests may have it ignored
+
 import torch
 
 from sfumato.facts import digest
@@ -202,7 +204,6 @@ def _end_with(parent: int) -> None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that started the tests may have it ignored
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     orders = Orders(Path(sys.argv.pop(1)))
     of_node(orders) if sys.argv[1] == "node" else of_server(orders)
