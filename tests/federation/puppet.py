@@ -19,10 +19,10 @@ from typing import Any
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that started the tests may have it ignored
 
-import torch
+import torch  # noqa: E402
 
-from sfumato.facts import digest
-from sfumato.federation.wire import Letter
+from sfumato.facts import digest  # noqa: E402
+from sfumato.federation.wire import Letter  # noqa: E402
 
 _last: dict[str, Letter] = {}
 
