@@ -224,6 +224,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.node:
         return node(options.node)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # or what was started would go on
     import flwr
 
     turns, rounds = (1, {"stock": 3, "ours": 10}) if options.quick else (3, {"stock": 5, "ours": 30})

@@ -151,3 +151,12 @@ def test_a_population_is_built_from_the_text_of_a_request(request_: Request) -> 
     for mine, theirs in zip(prepared.population.client(4), again.client(4), strict=True):
         assert (mine is None) == (theirs is None)
         assert mine is None or theirs is None or (torch.equal(mine.x, theirs.x) and torch.equal(mine.y, theirs.y))
+
+
+def test_what_a_worker_cannot_import_is_said_in_words() -> None:
+    letter = Letter.to_workers(ready().cohort.clients)
+    found = Worker(replace(letter, job=b"cnowhere.at_all\nPiece\n.")).facts()
+    assert isinstance(found, DataError)
+    assert "No module named 'nowhere'. Install what the run imports on every host" in str(found)
+    with pytest.raises(DataError, match="nowhere"):
+        given(found)

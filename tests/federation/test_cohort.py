@@ -24,6 +24,7 @@ from sfumato.federation.wire import Letter, WireLost
 from sfumato.run.prepare import prepare
 from sfumato.run.request import DataRequest, Request
 from tests.federation.loopback import Answer, Loopback, PlainClient
+from tests.federation.node.helpers import node_of
 
 CLIENTS = 5
 DATA = DataRequest(clients=CLIENTS, records_per_client=12)
@@ -368,3 +369,9 @@ def test_shares_of_a_cohort_that_is_drawn_must_not_all_be_needed(settings: Setti
     fewer = replace(request, options={**request.options, "smallest": 2})
     run = served(fewer, settings, Loopback({}), tmp_path / "fewer").run
     assert run.simulation.derivation.primary.world == run.simulation.derivation.primary.server
+
+
+def test_nodes_are_asked_beforehand_also_where_a_round_shares_a_mask(settings: Settings, tmp_path: Path) -> None:
+    request = asked("fed-smp")
+    nodes = {client: node_of(tmp_path / str(client), client, shared_keys=True) for client in range(3)}
+    served(request, settings, Loopback(nodes), tmp_path / "run").check()

@@ -15,7 +15,7 @@ from sfumato.account import accountant
 from sfumato.account.event import FixedSizeSampled, GaussianEvent, NonPrivate, PoissonSampled, Relation, Repeated, Unit
 from sfumato.cli import run
 from sfumato.errors import BudgetExceeded, LedgerError
-from sfumato.ledger.ledger import Budget, Ledger
+from sfumato.ledger.ledger import PROMISE, Budget, Ledger
 from sfumato.ledger.spent import Cost
 
 POISSON = PoissonSampled(0.1, GaussianEvent(1.0))
@@ -167,6 +167,29 @@ def test_the_common_budget_is_a_hard_stop(tmp_path: Path) -> None:
         reserve(ledger, 3, run="b")
     assert ledger.count == 3
     assert reserve(ledger, 2) == 3  # a replay is paid for
+    with pytest.raises(BudgetExceeded, match="common budget"):
+        ledger.check({Unit.CLIENT: Cost(Relation.ADD_REMOVE, POISSON, None)})
+    ledger.set_budget(None)
+    ledger.check({Unit.CLIENT: Cost(Relation.ADD_REMOVE, POISSON, None)})
+    assert ledger.budget is None and ledger.count == 3
+    assert reserve(ledger, 3, run="b") == 4
+
+
+def test_how_far_a_run_has_got() -> None:
+    ledger = Ledger(None, "people")
+    assert ledger.last_of("a") is None
+    for round, attempt, name in ((0, 0, "a"), (4, 1, "a"), (2, 3, "a"), (9, 9, "b")):
+        reserve(ledger, round, attempt=attempt, run=name, key=f"{name}{round}")
+    assert ledger.last_of("a") == (4, 3)
+
+
+def test_promises_are_assumed_to_be_kept() -> None:
+    ledger = Ledger(None, "people", "who they are")
+    reserve(ledger, 0, run="promised")
+    assert ledger.assumptions == ()
+    reserve(ledger, 9, run=f"{PROMISE}a", key="another")
+    (said,) = ledger.assumptions
+    assert "promised (nobody checks)" in said
 
 
 def test_two_processes_cannot_both_take_the_last_round(tmp_path: Path) -> None:

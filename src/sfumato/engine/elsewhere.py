@@ -120,8 +120,13 @@ class Worker:
             sys.path += [word for word in letter.path if word not in sys.path and os.path.exists(word)]
             if letter.data is not None:
                 os.environ.setdefault(_DATA, letter.data)
-            job: Job = pickle.loads(letter.job)
-            origin: Origin = pickle.loads(letter.origin)
+            try:
+                job: Job = pickle.loads(letter.job)
+                origin: Origin = pickle.loads(letter.origin)
+            except (ImportError, AttributeError) as error:
+                raise BadValue(
+                    f"{error}. Install what the run imports on every host, or train where it lies."
+                ) from error
             population = origin.build()
             self._ready = Here(Clients(job, population, letter.plan, letter.diagnostics)), Facts.of(population)
         return self._ready

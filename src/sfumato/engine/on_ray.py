@@ -115,6 +115,8 @@ class RayWorkers:
                 f"a worker died again and again, {_TRIES} times in one shard ({type(error).__name__}). See that its host has the "
                 "memory for the data and the model; the run can be resumed."
             ) from None
+        except self._ray.exceptions.RayTaskError as error:
+            raise error.cause or error from None
 
     def close(self) -> None:
         """End the workers; and the cluster, if it is ours."""

@@ -12,7 +12,6 @@ from typing import Any
 from sfumato.engine.checkpoint import Checkpoint
 from sfumato.engine.clients import Start
 from sfumato.engine.plan import Plan
-from sfumato.engine.slots import Opening
 from sfumato.errors import BadValue, SfumatoError
 from sfumato.federation.cohort import Federation, Tally, online_once
 from sfumato.federation.question import CHECK, END, OK
@@ -123,9 +122,10 @@ class Served:
 
     @property
     def _asking(self) -> Start:
-        """A question outside of any round: nothing is drawn for it."""
+        """A question outside of any round, in the form of one: nothing that is the server's own is drawn for it."""
         now, nobody, spent = self.run.start, Key.from_seed(0), self.run.ledger.rounds
-        opening = Opening(max(0, min(now.round, self.agreement.terms.rounds - 1)), nobody)
+        number = max(0, min(now.round, self.agreement.terms.rounds - 1))
+        opening = self.run.simulation.cohort.open(now.params, number, nobody, now.kept, now.state)
         reserved = max(spent, now.round + 1)
         return Start(now.params, opening, nobody, attempt=now.attempt, reserved=reserved)
 

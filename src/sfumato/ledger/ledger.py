@@ -263,7 +263,7 @@ class Ledger:
                         "would cancel it. Start a new run, with a secret of its own."
                     )
                 return int(row[0])
-            self._check_budget(costs)
+            self.check(costs)
             cursor = self._connection.execute(
                 "INSERT INTO spending (run, round, attempt, key, inputs, costs, seeded) VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (run, round, attempt, key, inputs, written, int(seeded)),
@@ -271,10 +271,7 @@ class Ledger:
             return int(cursor.lastrowid or 0)
 
     def check(self, costs: Mapping[Unit, Cost]) -> None:
-        """Refuse what `reserve` would refuse as too much, and write nothing."""
-        self._check_budget(costs)
-
-    def _check_budget(self, costs: Mapping[Unit, Cost]) -> None:
+        """Refuse what a budget does not suffice for, and write nothing; `reserve` does so in the transaction that it writes in."""
         common = () if self.budget is None else (self.budget,)
         for budget in (*common, *self.own_budgets):
             after = total([*self._counted(), (costs, 1)], budget.unit)

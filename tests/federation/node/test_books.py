@@ -154,7 +154,7 @@ def test_nothing_is_trained_on_a_full_disk(tmp_path: Path, terms: Terms, begun: 
         if begun:
             assert node(letter_of(terms, number=0)).kind == "ok"
             loads.clear()
-            node._people = None
+            node.loaded._last = None
         letter = letter_of(terms, number=1, attempt=1)
         with no_file_grows_beyond(size):
             kind = node(letter).kind

@@ -15,7 +15,7 @@ from sfumato.federation.node.books import Books
 from sfumato.federation.node.explain import explain, would
 from sfumato.guarantee import rounded_up
 from sfumato.ledger.ledger import Budget
-from tests.federation.node.helpers import ledger_of, letter_of, node_of, policy_of, terms_of
+from tests.federation.node.helpers import ledger_of, letter_of, node_of, policy_of, store_records, terms_of
 
 TOML = """
 [node]
@@ -115,8 +115,13 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     config = tmp_path / "node.toml"
     config.write_text(TOML)
     assert run(["node", "check", "--config", str(config)]) == 0
+    assert "client 1, with the data set 'set': not found." in capsys.readouterr().out
+    store_records(tmp_path)
+    assert run(["node", "check", "--config", str(config)]) == 0
     out = capsys.readouterr().out
-    assert "client 1, with the data set 'set'" in out and "epsilon 30 at delta 1e-05" in out
+    assert (
+        f"client 1, with the data set 'set': {tmp_path / 'records.pt'}\n" in out and "epsilon 30 at delta 1e-05" in out
+    )
     terms = tmp_path / "terms.json"
     terms.write_text(terms_of().text)
     words = ["node", "check", "--config", str(config), "--terms", str(terms)]

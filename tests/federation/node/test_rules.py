@@ -67,7 +67,7 @@ class Recorded:
         assert checked.kind == trained.kind, self.log
         allowed = trained.kind == "ok" and len(self.loads) == 1
         self.loads.clear()
-        self.node._people = None
+        self.node.loaded._last = None
         return allowed
 
 
@@ -134,7 +134,8 @@ def replace_terms(letter: Letter, **changed: Any) -> Letter:
 
 
 @pytest.mark.parametrize(
-    ("features", "allowed"), [("unit-norm", True), ("trap:map", False), ("pca:2", False), ("hog:x", False)]
+    ("features", "allowed"),
+    [("unit-norm", True), ("trap:map", False), ("pca:2", False), ("hog:x", False), ("resize", False)],
 )
 def test_features(tmp_path: Path, features: str, allowed: bool) -> None:
     one = Recorded(tmp_path)

@@ -1,11 +1,13 @@
 """Flower's SuperLink behind a gate: `python -m sfumato.federation.flower.superlink OPTIONS`, with the secret on its standard input.
 
-It is the stock `flower-superlink` with two changes, made in memory:
+It is the stock `flower-superlink` with three changes, made in memory:
 
 - Flower 1.41 serves three interfaces on one port: the one for nodes, which knows them by their keys, and two for the operator
   (register a node, start or stop a run, read logs, act as the server of a run), which without an account plugin let everybody
   in. Here whatever is not for nodes needs the secret that the parent gave, and no request may be longer than one object of a
   message.
+- Flower takes from a node whatever message it pushes: in another's name, or one that replies to nothing, which is a question in
+  the server's name to another node. Here a node pushes replies of its own, of as many objects as a letter has at most.
 - Flower refuses a node that comes back before its last sign of life is a minute old, as one that was killed does. Whoever
   proves to hold the node's key is let in at once, in place of the one that was.
 """
@@ -15,6 +17,7 @@ from __future__ import annotations
 import hmac
 from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -23,6 +26,7 @@ from sfumato.federation.flower.tether import tether
 SECRET = "sfumato-secret"  # the header
 FOR_NODES = "/v1/fleet/"
 LONGEST = 2**24  # bytes of a request
+MOST_OBJECTS = 132  # of a message that holds a letter
 
 
 class Gate:
@@ -60,17 +64,42 @@ def _let_return(state: Any) -> None:
     state.activate_node = activate_anew
 
 
+def _only_own_replies(handlers: Any) -> None:
+    push = handlers.push_messages
+
+    def push_own(request: Any, state: Any) -> Any:
+        node, trees = request.node.node_id, request.message_object_trees
+        for metadata in (message.metadata for message in request.messages_list):
+            if not metadata.reply_to_message_id or metadata.src_node_id != node:
+                raise HTTPException(403)
+        if len(request.messages_list) != 1 or len(trees) != 1 or _objects(trees[0]) > MOST_OBJECTS:
+            raise HTTPException(413)
+        return push(request=request, state=state)
+
+    handlers.push_messages = push_own
+
+
+def _objects(tree: Any) -> int:
+    """How many objects there are in a tree, or that there are too many."""
+    found, left = 0, [tree]
+    while left and found <= MOST_OBJECTS:
+        found, left = found + 1, [*left[1:], *left[0].children]
+    return found
+
+
 def main() -> None:
     """SuperLink, until the parent ends."""
     secret = tether()
     from flwr.server.superlink.linkstate.in_memory_linkstate import InMemoryLinkState
     from flwr.superlink import extensions
     from flwr.superlink.cli.flower_superlink import flower_superlink
+    from flwr.superlink.servicer.fleet import fleet_handlers
 
     if not secret:
         raise SystemExit("SuperLink needs a secret on its standard input: it is started by FlowerWire.")
     extensions.get_middleware = lambda: (Middleware(Gate, secret=secret),)
     _let_return(InMemoryLinkState)
+    _only_own_replies(fleet_handlers)
     flower_superlink()
 
 

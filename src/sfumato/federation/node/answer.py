@@ -28,7 +28,7 @@ from sfumato.federation.node.costs import Dues
 from sfumato.federation.node.journal import Journal
 from sfumato.federation.node.log import Log, file_log
 from sfumato.federation.node.memory import Memory
-from sfumato.federation.node.own_data import Find, as_client, own_data
+from sfumato.federation.node.own_data import Find, Loaded, own_data
 from sfumato.federation.node.policy import Policy
 from sfumato.federation.node.rules import Refused, judged
 from sfumato.federation.node.secret import answer_key, inputs_digest, lasting_key, question_digest, secret_of
@@ -62,6 +62,7 @@ class Node:
     ) -> None:
         self.policy, self.clock = policy, clock
         self.data = data or own_data(policy.data)
+        self.loaded = Loaded(self.data)
         self.secret = secret_of(policy.folder)
         self.log = log or file_log(policy.folder / "node.log")
         self.handlers: dict[str, Callable[[Letter], Letter]] = {
@@ -73,7 +74,6 @@ class Node:
         }
         self._lock = threading.Lock()
         self._judged: dict[str, tuple[Agreement | None, list[Refused]]] = {}
-        self._people: tuple[object, Population] | None = None
 
     def __call__(self, letter: Letter) -> Letter:
         with self._lock:
@@ -109,7 +109,7 @@ class Node:
     def _trained(self, asked: Asked) -> Total:
         key, data = self.reserve(asked)
         question, memory = asked.question, self.memory(asked)
-        people = self.people(asked, data)
+        people = self.loaded(data, question.client, asked.terms)
         clients, lasting = question.shared_keys or (key, lasting_key(self.secret, asked.run))
         start = question.start(clients, lasting, memory.before(asked.round) or None)
         block = Clients(asked.agreement.job, people, Plan())((start, [question.client]))
@@ -216,26 +216,6 @@ class Node:
             if not dry:
                 journal.note(asked.run, key.digest, self.clock())
         return key, data
-
-    def people(self, asked: Asked, data: Population) -> Population:
-        """The run's population, of which this node's one client is here and loaded, in the shape of the terms."""
-        terms, number = asked.terms, asked.question.client
-        name = (data.fingerprint, terms.features, terms.clients)
-        if self._people is None or self._people[0] != name or data.fingerprint is None:
-            self._people = None
-            people = as_client(data, number, terms.clients, terms.features)
-            if self.data().fingerprint != data.fingerprint:
-                raise Refused("refused.changed", "the records changed while they were read")
-            self._people = name, people
-        found, wanted = self._people[1].client(number).train, terms.example
-        for own, declared in zip(found, wanted, strict=True):
-            if own.shape[1:] != declared.shape[1:] or own.dtype != declared.dtype:
-                raise Refused(
-                    "refused.shape",
-                    f"records of shape {tuple(own.shape[1:])} and type {own.dtype}, where the terms say "
-                    f"{tuple(declared.shape[1:])} and {declared.dtype}",
-                )
-        return self._people[1]
 
     def memory(self, asked: Asked) -> Memory:
         """What the client remembers of a run."""

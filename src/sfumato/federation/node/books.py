@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfumato.errors import BudgetExceeded, LedgerError
+from sfumato.errors import BudgetExceeded, CannotAccount, LedgerError
 from sfumato.facts import digest
 from sfumato.federation.node.costs import Costs, Dues, Heard
 from sfumato.federation.node.policy import Policy
@@ -113,7 +113,8 @@ class Books:
 
         The own budget is looked at before, so that what it refuses is not reserved anywhere.
         """
-        self.check(costs)
+        with _within(self.own, _TOO_MUCH[0]):
+            self.own.check(costs)
         for ledger, code in zip((self.total, self.own), reversed(_TOO_MUCH), strict=True):
             with _within(ledger, code):
                 ledger.reserve(
@@ -137,13 +138,13 @@ def unwritable() -> Iterator[None]:
 def _within(ledger: Ledger, code: str) -> Iterator[None]:
     try:
         yield
-    except BudgetExceeded:
+    except (BudgetExceeded, CannotAccount):
         budget, whose = ledger.budget, ledger.fact("population")
         assert budget is not None, "without a budget none is passed"
         raise Refused(
             code,
             f"too little is left of epsilon {budget.epsilon:g} at delta {budget.delta:g} for each {budget.unit} of {whose}, or "
-            "not all that was spent is proven",
+            "not all of it has a price",
         ) from None
 
 

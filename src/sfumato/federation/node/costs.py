@@ -86,7 +86,11 @@ class Heard:
         return proof.times(self.count if proof.until is None else min(self.count, proof.until))
 
     def and_also(self, other: Heard) -> Heard:
-        """The more of both."""
+        """The more of both.
+
+        >>> Heard(7).and_also(Heard(3, anew=True))
+        Heard(count=7, anew=True)
+        """
         return Heard(max(self.count, other.count), self.anew or other.anew)
 
 

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 from sfumato.account.event import Nothing, why_not_private
 from sfumato.data.population import PublicData
+from sfumato.errors import SfumatoError
 from sfumato.federation.node.books import Books
 from sfumato.federation.node.costs import Dues, Heard
+from sfumato.federation.node.own_data import own_data
 from sfumato.federation.node.policy import ANY, LIBRARY, SUFFICES, Policy
 from sfumato.federation.node.rules import Refused, judged
 from sfumato.federation.terms import Terms
@@ -39,7 +41,7 @@ def would(policy: Policy, terms: Terms, books: Books, public: PublicData | None 
 
 
 def _sentences(policy: Policy, books: Books) -> Iterator[str]:
-    yield f"client {policy.client}, with the data set {policy.name!r} ({policy.data})"
+    yield f"client {policy.client}, with the data set {policy.name!r}: {_found(policy)}"
     if not policy.recipes:
         yield "recipes: none, so everything is refused until [allow] lists some in node.toml"
     elif ANY in policy.recipes:
@@ -69,6 +71,14 @@ def _sentences(policy: Policy, books: Books) -> Iterator[str]:
         yield f"budget of {policy.name!r}: {_spent(policy.budget, books.own)}"
     if policy.total is not None:
         yield f"budget of all data sets in {policy.folder}: {_spent(policy.total, books.total)}"
+
+
+def _found(policy: Policy) -> str:
+    try:
+        own_data(policy.data)()
+    except SfumatoError as error:
+        return f"not found. {error}"
+    return policy.data
 
 
 def _named(names: tuple[str, ...]) -> str:

@@ -3,6 +3,9 @@
 A round begins with what was kept after the last round before it in which the client took part, so a round that is asked for
 again begins where it began. What was trained waits until the new parameters are known; only then it is kept. Files are written
 whole or not at all, for the owner's eyes only.
+
+A server that goes back behind a round that it had released, as from a copy of its folder, and then asks for a later one, finds what
+was kept before it went back. Nothing private rests on it: what is remembered is part of every answer's key.
 """
 
 from __future__ import annotations

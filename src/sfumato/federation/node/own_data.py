@@ -13,6 +13,8 @@ from sfumato.data.population import Population
 from sfumato.data.records import READERS, Client, read_client
 from sfumato.errors import BadValue, DataError
 from sfumato.features import parse_features
+from sfumato.federation.node.rules import Refused
+from sfumato.federation.terms import Terms
 from sfumato.imports import is_import_path
 from sfumato.run.request import DataRequest
 from sfumato.run.source import find_source
@@ -57,8 +59,34 @@ def _imported(path: str, known: list[Population]) -> Population:
     return known[0]
 
 
-def as_client(own: Population, number: int, clients: int, features: str) -> Population:
-    """The population of a run, of which only one client is here: loaded, and mapped as the terms say."""
+class Loaded:
+    """The node's records as a run wants them: loaded and mapped once, and again whenever they have changed."""
+
+    def __init__(self, find: Find) -> None:
+        self.find = find
+        self._last: tuple[object, Population] | None = None
+
+    def __call__(self, data: Population, number: int, terms: Terms) -> Population:
+        """The population of a run, of which one client is here; refuses records that are not of the shape in the terms."""
+        name = (data.fingerprint, terms.features, terms.clients)
+        if self._last is None or self._last[0] != name or data.fingerprint is None:
+            self._last = None
+            people = _as_client(data, number, terms.clients, terms.features)
+            if self.find().fingerprint != data.fingerprint:
+                raise Refused("refused.changed", "the records changed while they were read")
+            self._last = name, people
+        people = self._last[1]
+        for own, declared in zip(people.client(number).train, terms.example, strict=True):
+            if own.shape[1:] != declared.shape[1:] or own.dtype != declared.dtype:
+                raise Refused(
+                    "refused.shape",
+                    f"records of shape {tuple(own.shape[1:])} and type {own.dtype}, where the terms say "
+                    f"{tuple(declared.shape[1:])} and {declared.dtype}",
+                )
+        return people
+
+
+def _as_client(own: Population, number: int, clients: int, features: str) -> Population:
     client = (own.mapped(parse_features(features)) if features else own).client(0)
 
     def load(asked: int) -> Client:

@@ -17,7 +17,7 @@ from sfumato.calibration import noise_and_clip
 from sfumato.data.population import PublicData
 from sfumato.engine.slots import permutes
 from sfumato.errors import SfumatoError
-from sfumato.features import STEPS
+from sfumato.features import STEPS, parse_features
 from sfumato.federation.node.costs import Dues
 from sfumato.federation.node.policy import ANY, LIBRARY, REFUSED, Policy
 from sfumato.federation.terms import Agreement, Terms
@@ -47,8 +47,12 @@ def judged(policy: Policy, terms: Terms, public: PublicData | None = None) -> tu
     if found:
         return None, found
     try:
-        round = read_round(terms.round, public)
-        found = list(_imports(policy, round))
+        if terms.features:
+            parse_features(terms.features)
+    except SfumatoError as error:
+        return None, [Refused("refused.features", str(error))]
+    try:
+        found = list(_imports(policy, read_round(terms.round, public)))
         if found:
             return None, found
         agreement = Agreement.of(terms, public)
@@ -86,6 +90,9 @@ def _listed(name: str, allowed: tuple[str, ...], library: tuple[str, ...]) -> bo
     """Whether a name is allowed: one of the library's own, with or without its size, or one that is listed as it stands.
 
     What has the form of an import path is none of the library's, whatever its first word is.
+
+    >>> _listed("char-lstm:64", ("library",), NAMES), _listed("mlp:net", ("library",), NAMES), _listed("a:b", ("a:b",), NAMES)
+    (True, False, True)
     """
     own = name.partition(":")[0]
     known = own in library and not is_import_path(name)
