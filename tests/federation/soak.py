@@ -195,7 +195,7 @@ class Soak:
             for tensor in load_file(self.site.folder / RUN / "params.safetensors").values():
                 assert bool(torch.isfinite(tensor).all())
             costs = {entry.costs[Unit.CLIENT].world for entry in self.site.entries(RUN)}
-            assert costs == {GaussianEvent(1 / NOISE)}
+            assert costs == {GaussianEvent(NOISE)}
             least = epsilon_by_hand(entries, NOISE, DELTA)
             assert least <= told["epsilon"] <= 1.01 * least, f"{told['epsilon']} is not {least}"
         return {
