@@ -17,10 +17,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that started the tests may have it ignored
 
-from sfumato.facts import digest
-from sfumato.federation.wire import Letter
+import torch  # noqa: E402
+
+from sfumato.facts import digest  # noqa: E402
+from sfumato.federation.wire import Letter  # noqa: E402
 
 _last: dict[str, Letter] = {}
 
@@ -202,7 +204,6 @@ def _end_with(parent: int) -> None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that started the tests may have it ignored
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     orders = Orders(Path(sys.argv.pop(1)))
     of_node(orders) if sys.argv[1] == "node" else of_server(orders)

@@ -98,7 +98,7 @@ class Host:
     def alive(self) -> bool:
         return self.process.poll() is None
 
-    def wait(self, seconds: float = 60.0) -> int:
+    def wait(self, seconds: float = 120.0) -> int:
         """Its status; a process that does not end in time has failed the test."""
         try:
             status = self.process.wait(seconds)

@@ -111,20 +111,16 @@ class Soak:
             if self.more and due():
                 self.fault(server)
                 due = self.due()
-            elif not self.more and server.alive and rounds_of(self.site, RUN) < self.rounds - 2:
-                server = self.shorten(server)
+            elif not self.more:
+                self.calm()
             time.sleep(0.2)
         return self.result(server)
 
-    def shorten(self, server: Host) -> Host:
-        """The time is over: two rounds more, without faults, are the last."""
+    def calm(self) -> None:
+        """The time for faults is over: what is left of the run goes without."""
         for name in ("server", *(f"node-{number + 1}" for number in range(self.site.clients))):
-            self.site.order(name)
-        server.signal(signal.SIGINT)
-        self.check(server, server.wait(120.0))
-        self.rounds = check_whole(self.site, RUN) + 2
-        self.starts += 1
-        return self.site.server(RUN, rounds=self.rounds)
+            if self.site.orders(name):
+                self.site.order(name)
 
     def due(self) -> Callable[[], bool]:
         """The next fault comes some rounds after the last, or when nothing moves."""
@@ -199,7 +195,7 @@ class Soak:
             for tensor in load_file(self.site.folder / RUN / "params.safetensors").values():
                 assert bool(torch.isfinite(tensor).all())
             costs = {entry.costs[Unit.CLIENT].world for entry in self.site.entries(RUN)}
-            assert costs == {GaussianEvent(1 / NOISE)}
+            assert costs == {GaussianEvent(NOISE)}
             least = epsilon_by_hand(entries, NOISE, DELTA)
             assert least <= told["epsilon"] <= 1.01 * least, f"{told['epsilon']} is not {least}"
         return {

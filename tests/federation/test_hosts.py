@@ -19,7 +19,7 @@ from sfumato.federation.certificates import Authority, make_server_certificate
 from tests.federation.namespaces import Hosts, hosts
 from tests.federation.network import until
 from tests.federation.site import ROOT, Site, asked, here_of, opened, rounds_of
-from tests.federation.test_faults import check_run, finished, tallies
+from tests.federation.test_faults import PATIENCE, check_run, finished, tallies
 
 DEADLINE = 8.0
 
@@ -88,14 +88,14 @@ def test_the_parameters_of_simulate_to_the_bit(site: Site, recipe: str) -> None:
 def test_a_link_is_cut_in_the_middle_of_a_round_and_mended(site: Site, network: Hosts) -> None:
     site.order("node-2", "train wait 2")
     server = site.server("cut", site.request(asked(seed=None, rounds=300, sample="everyone")))
-    until(lambda: not site.orders("node-2") or not server.alive, 120.0)
+    until(lambda: not site.orders("node-2") or not server.alive, PATIENCE)
     network.cut("node-2")  # it trains now, and its row will not arrive
-    until(lambda: rounds_of(site, "cut") >= 2 or not server.alive, 120.0)
+    until(lambda: rounds_of(site, "cut") >= 2 or not server.alive, PATIENCE)
     said = tallies(server.words)
     assert "2 of 3 replied" in said[1], server.words
     network.mend("node-2")
     before = rounds_of(site, "cut")
-    until(lambda: rounds_of(site, "cut") > max(tallies(server.words)) + 2 or not server.alive, 120.0)
+    until(lambda: rounds_of(site, "cut") > max(tallies(server.words)) + 2 or not server.alive, PATIENCE)
     assert server.alive and rounds_of(site, "cut") > before  # rounds of which nothing is said: all replied
     server.signal(2)
     assert server.wait() == 130
@@ -108,9 +108,9 @@ def test_the_server_is_cut_off_and_training_goes_on(site: Site, network: Hosts) 
     request = site.request(asked(seed=None, rounds=3, sample="everyone"))
     site.order("server", "asked.train wait 0.1")
     server = site.server("alone", request)
-    until(lambda: not site.orders("server") or not server.alive, 120.0)
+    until(lambda: not site.orders("server") or not server.alive, PATIENCE)
     network.cut("server")
-    until(lambda: bool(tallies(server.words)) or not server.alive, 120.0)
+    until(lambda: bool(tallies(server.words)) or not server.alive, PATIENCE)
     network.mend("server")
     finished(server)
     check_run(site, "alone", 3)

@@ -67,3 +67,49 @@ def test_whoever_took_the_port_first_asks_nothing(
         with supervised.SuperNode(settings) as node, pytest.raises(CallFailed):
             node.task()
     assert not Impostor.asked
+
+
+class Ended:
+    """A SuperNode that ends as soon as it is started."""
+
+    alive, status, log = False, 1, Path("supernode.log")
+
+    def __init__(self, *given: object) -> None:
+        pass
+
+    def last_words(self) -> str:
+        return ""
+
+    def close(self) -> None:
+        pass
+
+
+class Waits(threading.Event):
+    """How long somebody would have waited."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.seconds.append(timeout or 0.0)
+        return False
+
+
+def test_one_that_keeps_ending_waits_and_one_that_had_a_question_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = ["", "a token"]
+    monkeypatch.setattr(supervised, "Child", Ended)
+    monkeypatch.setattr(supervised, "call", lambda method, request: AcquireTaskResponse(token=tokens.pop(0)))
+    waits = Waits()
+    with supervised.SuperNode(Network.of(tmp_path, 1).node(0)) as node:
+        for _ in range(3):
+            node.keep(waits)
+        assert node.task() is None
+        node.keep(waits)
+        task = node.task()  # from a server that it must have reached
+        assert task is not None
+        task.close()
+        node.keep(waits)
+    assert waits.seconds == [0.0, 1.0, 3.0, 7.0, 0.0]
