@@ -158,7 +158,7 @@ REFUSED = {
     "knn-fl": "--auto: knn-fl is none of those",
     "fedavg": "--auto: fedavg is none of those",
     "--config there.toml": "--config there.toml holds settings already, which --auto would choose",
-    "--resume somewhere": "no other option but --rounds, --quiet and --json",
+    "--resume somewhere": "no other option but --rounds, --ray, --workers, --quiet and --json",
     "--noise-multiplier 1": "--auto chooses for one budget. Give --epsilon",
     "--unproven": "no --noise-multiplier, --budgets or --unproven",
     "--budgets there.toml": "--auto chooses for one budget",

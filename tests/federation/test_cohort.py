@@ -389,3 +389,20 @@ def test_nodes_are_asked_beforehand_also_where_a_round_shares_a_mask(settings: S
     request = asked("fed-smp")
     nodes = {client: node_of(tmp_path / str(client), client, shared_keys=True) for client in range(3)}
     served(request, settings, Loopback(nodes), tmp_path / "run").check()
+
+
+def test_a_run_has_a_name_that_no_other_run_has(settings: Settings, tmp_path: Path) -> None:
+    """The run.toml of a run that has ended names it: nodes would think that its rounds are begun again, and count none."""
+    first = served(asked(), settings, Loopback({}), tmp_path / "run")
+    list(first.run)
+    again = Request.from_toml(tmp_path / "run" / "run.toml")
+    with pytest.raises(BadValue, match="is the name of a run that has begun"):
+        served(again, Settings.of(again.federation, tmp_path), Loopback({}), tmp_path / "again")
+
+
+def test_nodes_are_told_of_as_many_rounds_as_a_run_had(settings: Settings, tmp_path: Path) -> None:
+    wire = Loopback({0: lambda letter: Letter(OK)})
+    run = served(asked(), settings, wire, tmp_path / "run")
+    list(run.run)
+    run.end()
+    assert [letter.facts["planned"] for _, letter in wire.asked if letter.kind == "end"] == [3]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -44,11 +45,16 @@ def server(
             folder, (request, found) = Path(resume), resumed(Path(resume), rounds or None, "server")
             beside = Path(resume)
         else:
-            request, beside = Request.from_toml(Path(config)), Path(config).parent
+            request, beside = _anew(Request.from_toml(Path(config))), Path(config).parent
             folder = new_folder(out or None, request)
         serve_run(request, found, beside, folder, resume=bool(resume), quiet=quiet or json)
         if json:
             typer.echo((folder / "run.json").read_text(), nl=False)
+
+
+def _anew(request: Request) -> Request:
+    """The same run once more: under a name of its own, since nodes count rounds of the same name once."""
+    return replace(request, federation={name: value for name, value in request.federation.items() if name != "run"})
 
 
 def serve_run(

@@ -75,6 +75,11 @@ class Served:
         page: Callable[[Path], object] | None = None,
         tell: Told = lambda words: None,
     ) -> None:
+        if settings.run and not resume:
+            raise BadValue(
+                f"federation.run={settings.run!r} is the name of a run that has begun, and nodes count rounds of one name once. "
+                "Leave it out, so that this run gets a name of its own, or go on with that run (--resume)."
+            )
         self.wire, self.settings, self.folder, self.tell = wire, settings, folder, tell
         self.members = settings.members()
         self.agreement = Agreement.of(terms_of(prepared, settings), prepared.public)
@@ -114,7 +119,8 @@ class Served:
         at = f"{self.settings.host}:{self.settings.port}"
         self.tell(f"waiting for {len(everybody)} nodes at {at}, for at most {self.settings.wait:g} s")
         online = online_once(self.wire, lambda now: now >= everybody, self.settings.wait)
-        letters = {client: self._federation.question(self._asking, client).letter(CHECK) for client in online}
+        asking = self._asking(self.run.start)
+        letters = {client: self._federation.question(asking, client).letter(CHECK) for client in online}
         return online, dict(self.wire.ask(letters, self.settings.deadline))
 
     @property
@@ -123,13 +129,12 @@ class Served:
         assert isinstance(workers, Federation), "the cohort is elsewhere"
         return workers
 
-    @property
-    def _asking(self) -> Start:
+    def _asking(self, now: Checkpoint) -> Start:
         """A question outside of any round, in the form of one: nothing that is the server's own is drawn for it."""
-        now, nobody, spent = self.run.start, Key.from_seed(0), self.run.ledger.rounds
+        nobody, spent = Key.from_seed(0), self.run.ledger.rounds
         number = max(0, min(now.round, self.agreement.terms.rounds - 1))
         opening = self.run.simulation.cohort.open(now.params, number, nobody, now.kept, now.state)
-        reserved = max(spent, now.round + 1)
+        reserved = max(spent, number + 1)
         return Start(now.params, opening, nobody, attempt=now.attempt, reserved=reserved)
 
     def end(self) -> None:
@@ -137,7 +142,7 @@ class Served:
         last = Checkpoint.read(self.folder)
         assert last is not None, "the run has a checkpoint"
         params = self.run.simulation.reported(last)
-        start = replace(self._asking, params=params)
+        start = replace(self._asking(last), params=params)
         try:
             letters = {client: self._federation.question(start, client).letter(END) for client in self.wire.online()}
             heard = sum(reply.kind == OK for _, reply in self.wire.ask(letters, self.settings.deadline))

@@ -88,7 +88,7 @@ def check_shares(slots: Slots) -> None:
         raise BadValue(
             f"a cohort of {size} is drawn from {slots.sent.population}, and all of them must reply: between machines a round in "
             "which one does not is given up, which tells who was drawn, so that drawing hides less than is stated. Let fewer be "
-            f"enough (--set smallest={max(size - 1, 1)} with dp-fedavg-shares; SecureSum(smallest=...)), or use --sample everyone."
+            f"enough (--set options.smallest={max(size - 1, 1)}, SecureSum(smallest=...)), or use --sample everyone."
         )
 
 
