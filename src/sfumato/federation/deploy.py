@@ -33,6 +33,7 @@ from sfumato.federation.node.server import signing_path
 from sfumato.federation.server import prepared_for, terms_of
 from sfumato.federation.settings import Member, Settings, write_registry
 from sfumato.guarantee import rounded_up
+from sfumato.pieces.channel import SecureSum
 from sfumato.run.prepare import Prepared, clients_of, settled
 from sfumato.run.request import Request, toml_value
 from sfumato.secure_sum import Power
@@ -144,7 +145,7 @@ def _node(folder: Path, number: int, prepared: Prepared, place: Place, people: P
                 "recipes": [request.recipe],
                 "smallest_noise": noise or 0.0,
                 "smallest_cohort": max(1, math.floor(prepared.round.sample.expected(prepared.population.size))),
-                "promise": "suffices" if primary.server is None else "refused",
+                "promise": "suffices" if primary.server is None or _follows(prepared, place) else "refused",
             },
         ),
         (f"allow.data.{name}", _budget(primary, request)),
@@ -158,6 +159,11 @@ def _node(folder: Path, number: int, prepared: Prepared, place: Place, people: P
         f"{_HEAD}\n\n{text}",
     )
     return folder / "node.toml"
+
+
+def _follows(prepared: Prepared, place: Place) -> bool:
+    """Whether owners must believe that the server follows the protocol of a secure sum."""
+    return isinstance(prepared.round.channel, SecureSum) and place.power == Power.FOLLOWS.value
 
 
 def _layout(prepared: Prepared) -> Any:
