@@ -72,7 +72,7 @@ def beside(address: str, authority: Path, secret: bytes, token: str = "") -> Run
     """
     signing = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=["/flwr.proto.Runtime/AcquireTask"])
     headers = _Headers(_token(token))
-    return RuntimeHttpClient.from_server_address(address, False, authority.read_bytes(), [headers, signing])
+    return _direct(RuntimeHttpClient.from_server_address(address, False, authority.read_bytes(), [headers, signing]))
 
 
 def _token(token: str) -> dict[str, str]:
@@ -80,4 +80,10 @@ def _token(token: str) -> dict[str, str]:
 
 
 def _secure(kind: type[_Client], address: str, authority: Path, headers: Mapping[str, str]) -> _Client:
-    return kind.from_server_address(address, False, authority.read_bytes(), [_Headers(headers)])
+    return _direct(kind.from_server_address(address, False, authority.read_bytes(), [_Headers(headers)]))
+
+
+def _direct(client: _Client) -> _Client:
+    """Without the proxy that the environment may name: what is asked here is on this host."""
+    client._client._mounts.clear()
+    return client
