@@ -199,7 +199,9 @@ def _commands(out: Path, members: Sequence[Member], place: Place, has_data: bool
         "What a node would allow: `sfumato node check --config node-1/node.toml --terms server/terms.json`.",
         "",
         "Keys were made here for a trial. For the real thing each owner makes its own with `sfumato node key node.key`, sends the",
-        "line that it prints, and `server/registry.toml` gets that line; `authority/authority.key` is then deleted.",
+        "line that it prints, and `server/registry.toml` gets that line; `authority/authority.key` is then deleted. The",
+        "registry.toml of every node gets it too, from its owner and not from the server, if the server is not",
+        "trusted to follow the protocol.",
         "",
     ]
     return "\n".join(lines)
