@@ -10,13 +10,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from flwr.proto.runtime_pb2 import AcquireTaskResponse
+from flwr.proto.runtime_pb2 import AcquireTaskRequest, AcquireTaskResponse
 from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
 
 from sfumato.federation.certificates import make_authority, make_server_certificate
 from sfumato.federation.flower import supervised
-from sfumato.federation.flower.calls import CallFailed
-from tests.federation.network import Network
+from sfumato.federation.flower.calls import CallFailed, beside, call, runtime
+from tests.federation.network import Network, free_port
 
 
 class Impostor(BaseHTTPRequestHandler):
@@ -33,6 +33,10 @@ class Impostor(BaseHTTPRequestHandler):
         self.send_header("content-length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
+
+    def do_CONNECT(self) -> None:
+        self.asked.append(self.path)
+        self.send_error(502)
 
     def log_message(self, format: str, *arguments: object) -> None:
         pass
@@ -113,3 +117,15 @@ def test_one_that_keeps_ending_waits_and_one_that_had_a_question_does_not(
         task.close()
         node.keep(waits)
     assert waits.seconds == [0.0, 1.0, 3.0, 7.0, 0.0]
+
+
+def test_a_proxy_is_not_asked_for_what_is_on_this_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority = make_authority(tmp_path).certificate
+    with listening(tmp_path, secure=False) as port:
+        for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{port}")
+        nobody = f"127.0.0.1:{free_port()}"
+        for client in (beside(nobody, authority, bytes(32)), runtime(nobody, authority, {})):
+            with client, pytest.raises(CallFailed):
+                call(client.AcquireTask, AcquireTaskRequest())
+    assert not Impostor.asked

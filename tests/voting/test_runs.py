@@ -47,7 +47,10 @@ def test_each_core_has_a_client_of_its_own_and_features_stay_on_one(tmp_path: Pa
     torch.set_num_threads(2)
     try:
         summary = run(["pate-fl", *FEW[:-1], "--features", "hog:2", "--json"], tmp_path / "run")
-        assert summary["engine"] == {"path": "loop", "block": 1, "workers": 2, "shards": 1} and torch.get_num_threads() == 2
+        assert (
+            summary["engine"] == {"path": "loop", "block": 1, "workers": 2, "shards": 1}
+            and torch.get_num_threads() == 2
+        )
         seen: list[int] = []
         Features((lambda x: seen.append(torch.get_num_threads()) or x,))(torch.zeros(40, 3))  # type: ignore[func-returns-value]
         assert seen == [1, 1] and torch.get_num_threads() == 2

@@ -74,17 +74,15 @@ def seconds_from(chosen: dict[str, Any]) -> float:
     return seconds
 
 
-def cohort_from(chosen: dict[str, Any]) -> Factory:
-    """Who computes the clients: this process, or the cluster that --ray names."""
-    from sfumato.engine.workers import Here
-
+def cohort_from(chosen: dict[str, Any]) -> Factory | None:
+    """Who computes the clients: the cluster that --ray names, or nobody but this process."""
     address = chosen.pop("ray", None)
     numbers = {name: chosen.pop(name) for name in ("workers", "shards") if name in chosen}
     if address is None:
         if numbers:
             name, number = next(iter(numbers.items()))
             raise BadValue(f"{flag(name)} {number}: only a cluster has some. Give --ray local too, or leave it out.")
-        return Here
+        return None
     from sfumato.engine.on_ray import ray_workers
 
     return ray_workers(address, **numbers)

@@ -37,6 +37,7 @@ from sfumato.federation.settings import Member, Settings, write_registry
 from sfumato.federation.summing import check_summed, is_summed
 from sfumato.federation.terms import Agreement
 from sfumato.guarantee import rounded_up
+from sfumato.pieces.channel import SecureSum
 from sfumato.run.clients import clients_of, settled
 from sfumato.run.prepare import Prepared
 from sfumato.run.request import Request, toml_value
@@ -164,7 +165,7 @@ def _node(folder: Path, number: int, prepared: Prepared, place: Place, people: P
                 "recipes": [request.recipe],
                 "smallest_noise": noise or 0.0,
                 "smallest_cohort": max(1, math.floor(prepared.round.sample.expected(prepared.population.size))),
-                "promise": "suffices" if primary.server is None else "refused",
+                "promise": "suffices" if primary.server is None or _follows(prepared, place) else "refused",
             },
         ),
         (f"allow.data.{name}", _budget(primary, request)),
@@ -178,6 +179,11 @@ def _node(folder: Path, number: int, prepared: Prepared, place: Place, people: P
         f"{_HEAD}\n\n{text}",
     )
     return folder / "node.toml"
+
+
+def _follows(prepared: Prepared, place: Place) -> bool:
+    """Whether owners must believe that the server follows the protocol of a secure sum."""
+    return isinstance(prepared.round.channel, SecureSum) and place.power == Power.FOLLOWS.value
 
 
 def _layout(prepared: Prepared) -> Any:
@@ -215,6 +221,7 @@ def _commands(members: Sequence[Member], place: Place, has_data: bool) -> str:
         "Keys were made here, for a trial: whoever made them can pose as anybody. For the real thing each owner makes its own",
         "(`sfumato node key node.key --name node-1`, after the old files are deleted) and hands round the table that it prints,",
         "which goes in place of the old one into `registry.toml` of the server and of every node.",
+        "Against a server that is not trusted to follow the protocol, a node gets it from the owners, and not from the server.",
         "",
     ]
     return "\n".join(lines)

@@ -9,6 +9,7 @@ import pytest
 
 from sfumato.account.event import Unit
 from sfumato.errors import BadValue, DataError
+from sfumato.federation.node.log import file_log
 from sfumato.federation.node.policy import Policy
 from sfumato.ledger.ledger import Budget
 
@@ -133,3 +134,8 @@ def test_a_table_is_a_table(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read"):
         Policy.from_toml(tmp_path / "node.toml")
+
+
+def test_a_line_of_the_log_is_short_whatever_a_server_writes(tmp_path: Path) -> None:
+    file_log(tmp_path / "log")("refused: " + "x" * 10**6)
+    assert len((tmp_path / "log").read_text()) < 2100

@@ -51,7 +51,7 @@ class Nodes:
         self.nodes: dict[int, Node] = {}
         for client in EVERYBODY:
             store_records(self.folder / str(client), client)
-            policy = policy_of(self.folder / str(client), client, promise="refused", **self.changed)
+            policy = policy_of(self.folder / str(client), client, **self.changed)
             self.nodes[client] = Node(policy, log=self.said.append, signing=Signing(keys[client], self.verifying))
 
     def question(self, client: int, **changed: Any) -> Question:
@@ -100,6 +100,16 @@ def test_a_session_is_begun_once_also_after_a_restart(tmp_path: Path, power: Pow
     with pytest.raises(GaveUp):
         again.sum_of(EVERYBODY, session)
     assert all("begun before" in line for line in again.said) and again.spent(0) == 1
+
+
+def test_a_server_that_follows_the_protocol_promises_to(tmp_path: Path) -> None:
+    """Nothing that a node sees tells whether the other clients are there, or are played by the server."""
+    strict = {"promise": "refused"}
+    with pytest.raises(GaveUp):
+        Nodes(tmp_path / "a", Power.FOLLOWS, strict).sum_of(EVERYBODY)
+    distrusting = Nodes(tmp_path / "b", Power.ACTIVE, strict)
+    distrusting.sum_of(EVERYBODY)
+    assert distrusting.spent(0) == 1
 
 
 @pytest.mark.parametrize("session", ["", "00" * 31, "AB" * 32, "ab " * 32, "zz" * 32, 7])

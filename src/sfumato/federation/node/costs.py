@@ -7,7 +7,9 @@ Two kinds of cost, for each unit by itself:
   the server does: it may choose the cohort, the parameters and how often it asks, each after it saw all answers before, and
   every answer to another question is one more such event (adaptive composition); the same question gets the same bits, and
   nothing is released twice. In a secure sum each session is another question: with other rows in it, a sum is another one. No
-  amplification is believed, since only the server knows who was drawn and how.
+  amplification is believed, since only the server knows who was drawn and how. Shares in a secure sum against a server that
+  follows its protocol are counted like this too, but they are not true whatever it does: such a server could play all other
+  clients itself. So they are `trusting`, and allowed only where a promise suffices.
 - **Promised.** The message leaves without noise of its own, and what hides the client is noise that the server promises to add,
   to a sum over a cohort that it promises to draw and to keep secret. What is recorded is `world` for every round that the
   run has or will have, since amplification counts the rounds in which the client is not drawn as well. It is true of everyone
@@ -25,6 +27,7 @@ from sfumato.derive import UnitDerivation
 from sfumato.federation.terms import Agreement
 from sfumato.ledger.spent import Cost
 from sfumato.pieces.channel import SecureSum
+from sfumato.secure_sum import Power
 
 Costs = dict[Unit, Cost]
 
@@ -36,6 +39,9 @@ class Dues:
     client: int
     own: dict[Unit, UnitDerivation]
     promised: dict[Unit, UnitDerivation]
+    trusting: frozenset[Unit] = (
+        frozenset()
+    )  # of the own ones, those that are true of a server that follows the secure sum
 
     @staticmethod
     def of(agreement: Agreement, client: int) -> Dues:
@@ -44,7 +50,9 @@ class Dues:
         for unit, proof in agreement.derivation.units.items():
             kind = own if _leaves_private(agreement, part_of(proof, client)) else promised
             kind[unit] = proof
-        return Dues(client, own, promised)
+        active = agreement.terms.sum.get("power") == Power.ACTIVE.value
+        trusting = (unit for unit, proof in own.items() if not active and _is_summed(agreement, part_of(proof, client)))
+        return Dues(client, own, promised, frozenset(trusting))
 
     @property
     def units(self) -> set[Unit]:
@@ -102,15 +110,17 @@ def part_of(proof: UnitDerivation, client: int) -> UnitDerivation:
 
 
 def _leaves_private(agreement: Agreement, proof: UnitDerivation) -> bool:
-    """Whether the message hides the unit from the server itself, and on the node's word alone.
+    """Whether the message hides the unit from the server itself.
 
     Shares add up in a sum. Where a secure sum is only named, and not agreed on, the server sees each message with one share.
     """
-    if proof.chooser is None:
-        return False
+    return proof.chooser is not None and not (_is_summed(agreement, proof) and not agreement.terms.sum)
+
+
+def _is_summed(agreement: Agreement, proof: UnitDerivation) -> bool:
+    """Whether what hides the unit are shares that others add too, in a secure sum."""
     in_shares = any(claim.share is not None for claim in proof.before)
-    summed = isinstance(agreement.job.slots.round.channel, SecureSum)
-    return not (in_shares and summed and not agreement.terms.sum)
+    return in_shares and isinstance(agreement.job.slots.round.channel, SecureSum)
 
 
 def _cost(proof: UnitDerivation, client: int, view: str, times: int) -> Cost | None:

@@ -55,9 +55,11 @@ def _sentences(policy: Policy, books: Books) -> Iterator[str]:
     often = "as often as it is asked" if policy.rounds_per_day is None else f"{policy.rounds_per_day} in 24 hours"
     yield f"rounds: {often}"
     yield (
-        "noise that a server promises to add: suffices; against that server nothing is proven then"
+        "a server's promise to add noise, or to follow the protocol of a secure sum: suffices; nothing is proven against one that "
+        "breaks it"
         if policy.promise == SUFFICES
-        else "noise that a server promises to add: does not suffice, so only what is private when it leaves is allowed"
+        else "a server's promise to add noise, or to follow the protocol of a secure sum: does not suffice, so only what is "
+        "private when it leaves is allowed"
     )
     allowed = {
         "runs that prove nothing": policy.unproven,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 Log: TypeAlias = Callable[[str], None]
+_LONGEST = 2000  # characters of a line: some are a server's words, and a letter has millions
 
 
 def file_log(path: Path) -> Log:
@@ -22,4 +23,5 @@ def _write(path: Path, line: str) -> None:
     with suppress(OSError):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         with os.fdopen(descriptor, "a") as file:
-            file.write(f"{datetime.now().isoformat(timespec='seconds')} {' '.join(line.split())}\n")
+            words = " ".join(line[:_LONGEST].split())
+            file.write(f"{datetime.now().isoformat(timespec='seconds')} {words}\n")

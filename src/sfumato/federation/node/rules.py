@@ -168,3 +168,9 @@ def _budgets(policy: Policy, agreement: Agreement) -> Iterator[Refused]:
                 "refused.promise",
                 f"what hides one {unit} is noise that the server promises to add, and node.toml says that no promise suffices",
             )
+        elif unit in dues.trusting and policy.promise == REFUSED:
+            yield Refused(
+                "refused.promise",
+                f"what hides one {unit} is a secure sum whose protocol the server promises to follow, and node.toml says that no "
+                'promise suffices; with power = "active" it need not be promised',
+            )
