@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test lint types attacks faults bench clean
+.PHONY: run test lint types processes attacks faults bench clean
 
 run: $(READY)
 	$(BIN)/sfumato train --auto
@@ -18,6 +18,10 @@ lint: $(READY)
 
 types: $(READY)
 	$(BIN)/mypy
+
+# Federations and clusters of real processes, on this machine.
+processes: $(READY)
+	SFUMATO_PROCESSES=1 $(BIN)/python -m pytest tests/federation tests/engine/test_on_ray.py tests/engine/test_on_gloo.py
 
 # Slow evidence: explicit attacks on random small rounds, for longer than the tests have time for.
 attacks: $(READY)
