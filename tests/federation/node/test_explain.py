@@ -73,7 +73,7 @@ def test_what_is_allowed_in_words(tmp_path: Path) -> None:
         "at least 1.5",
         "at least 7",
         "3 in 24 hours",
-        "suffices; against that server nothing is proven",
+        "suffices; nothing is proven against one that",
         "runs that prove nothing: allowed",
         "runs that hide nothing: allowed",
         "for tests only",
