@@ -21,7 +21,7 @@ types: $(READY)
 
 # Federations and clusters of real processes, on this machine.
 processes: $(READY)
-	SFUMATO_PROCESSES=1 $(BIN)/python -m pytest tests/federation tests/engine/test_on_ray.py tests/engine/test_on_gloo.py
+	SFUMATO_PROCESSES=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/federation tests/engine/test_on_ray.py tests/engine/test_on_gloo.py
 
 # Slow evidence: explicit attacks on random small rounds, for longer than the tests have time for.
 attacks: $(READY)

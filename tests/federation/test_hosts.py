@@ -16,6 +16,7 @@ if not Path("/proc/self/environ").exists():
     pytest.skip("looks for processes in /proc", allow_module_level=True)
 
 from sfumato.federation.certificates import Authority, make_server_certificate
+from sfumato.run.request import Request
 from tests.federation.namespaces import Hosts, hosts
 from tests.federation.network import until
 from tests.federation.site import ROOT, Site, asked, here_of, opened, rounds_of
@@ -72,15 +73,14 @@ def test_each_host_has_its_own_address_and_no_way_out(network: Hosts) -> None:
 def test_the_parameters_of_simulate_to_the_bit(site: Site, recipe: str) -> None:
     own = {"sample": "fixed:2", "records": 12, "batch": "fixed:4", "steps": 3} if recipe == "prifedsync" else {}
     request = asked(recipe, **own)
-    words = finished(
-        site.server(recipe, site.request(request, keys="shared", run=f"{recipe}-there", deadline=60.0, wait=180.0))
-    )
+    words = finished(site.server(recipe, site.request(request, keys="shared", deadline=60.0, wait=180.0)))
     assert tallies(words) == {}, words  # everybody replied in time
     _, here = here_of(site, request, "shared")
     found, expected = load_file(site.folder / recipe / "params.safetensors"), here.module.state_dict()
     assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in found)
+    name = Request.from_toml(site.folder / recipe / "run.toml").federation["run"]
     for number in range(site.clients):
-        kept, held = site.memory(number, f"{recipe}-there"), here.memory.get(number, {})
+        kept, held = site.memory(number, name), here.memory.get(number, {})
         assert kept.keys() == held.keys() and all(torch.equal(kept[name], held[name]) for name in kept)
     check_run(site, recipe, request.rounds)
 

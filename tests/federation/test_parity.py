@@ -38,7 +38,7 @@ class Bench:
     wire: FlowerWire
 
     def there(self, request: Request, name: str, keys: str) -> tuple[Served, Progress]:
-        request = self.site.request(request, keys=keys, run=name)
+        request = self.site.request(request, keys=keys)
         settings = self.site.settings(request)
         self.site.give(people_of(request))
         said: list[str] = []
@@ -46,7 +46,8 @@ class Bench:
         served.check()
         *_, progress = served.run
         served.end()
-        assert said == [f"{self.site.clients} of {self.site.clients} nodes have the final model"]
+        waiting, ended = said  # nobody refused, was late or was lost
+        assert waiting.startswith("waiting for 3 nodes") and ended == "3 of 3 nodes have the final model"
         return served, progress
 
 
@@ -71,7 +72,7 @@ def test_the_parameters_of_simulate_to_the_bit(bench: Bench, recipe: str) -> Non
     assert not torch.equal(there.params, served.run.start.params)
     assert served.run.ledger.count == request.rounds
     for number in range(bench.site.clients):  # what clients keep is with them, and nowhere else
-        kept, expected = bench.site.memory(number, f"{recipe}-shared"), here.memory.get(number, {})
+        kept, expected = bench.site.memory(number, served.agreement.terms.run), here.memory.get(number, {})
         assert kept.keys() == expected.keys() and all(torch.equal(kept[name], expected[name]) for name in kept)
     assert bool(here.memory) == (recipe == "prifedsync") and there.memory == {}
     served.run.close()
