@@ -22,6 +22,7 @@ from sfumato.federation.node.costs import Dues
 from sfumato.federation.node.policy import ANY, LIBRARY, REFUSED, Policy
 from sfumato.federation.terms import Agreement, Terms
 from sfumato.imports import is_import_path
+from sfumato.ledger.ledger import PROMISE
 from sfumato.models import NAMES
 from sfumato.pieces.channel import SecureSum
 from sfumato.round import Round
@@ -63,6 +64,10 @@ def judged(policy: Policy, terms: Terms, public: PublicData | None = None) -> tu
 
 def _before_building(policy: Policy, terms: Terms) -> Iterator[Refused]:
     """What can be told from the text."""
+    if terms.run.startswith(PROMISE):
+        yield Refused(
+            "refused.terms", f"a run called {terms.run!r} would stand in the ledger as a promise of another run"
+        )
     if not policy.recipes:
         yield Refused(
             "refused.recipe", "node.toml lists no recipes under [allow], so everything is refused until it does"
