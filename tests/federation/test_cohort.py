@@ -141,6 +141,21 @@ def test_a_reply_that_cannot_be_used_is_a_zero_row(name: str, settings: Settings
     assert run.ledger.count == 3
 
 
+@pytest.mark.parametrize("grain", [2.0**-60, 2.0**-1])
+def test_a_row_between_the_steps_of_a_grid_is_in_no_exact_sum(grain: float, settings: Settings, tmp_path: Path) -> None:
+    """What it would do to the sum is no whole number of steps, and is rounded by what the other rows are."""
+    request = replace(asked(sample="everyone", rounds=1), secure=True)
+    answers = everybody(request)
+    grid = served(request, settings, Loopback(answers), tmp_path / "first").agreement.job.slots.sent.grid
+    assert grid is not None
+    between = torch.full((650,), grain * grid, dtype=torch.float64)
+    answers[2] = changed(lambda reply: Letter(OK, reply.facts, {"row": between}))(answers[2])
+    tallies: list[str] = []
+    *_, progress = served(request, settings, Loopback(answers), tmp_path / "run", tell=tallies.append).run
+    assert tallies == ["round 1: 4 of 5 replied, 1 off-grid"]
+    assert torch.equal(progress.params, here(request, settings, missing=(2,)))
+
+
 def test_nobody_replies_and_noise_is_released_all_the_same(settings: Settings, tmp_path: Path) -> None:
     request = asked()
     assert torch.equal(
