@@ -254,6 +254,13 @@ def test_what_is_sent_holds_nothing_of_the_servers(settings: Settings, tmp_path:
         assert '"seed"' not in letter.facts["terms"] and "clients_key" not in letter.facts
 
 
+def test_two_runs_of_one_seed_have_no_noise_in_common(settings: Settings, tmp_path: Path) -> None:
+    """Else, where a client is away in one of them, the difference of their models is its row."""
+    request, own = asked(sample="everyone", rounds=1), replace(settings, keys="own")
+    first, second = (final(request, own, {}, tmp_path / name) for name in ("first", "second"))
+    assert not torch.equal(first, second)
+
+
 def test_it_does_not_begin_if_nobody_takes_part(settings: Settings, tmp_path: Path) -> None:
     request = asked()
     said: list[str] = []
