@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from sfumato.facts import digest
-from sfumato.federation.node.costs import Dues, Heard
+from sfumato.federation.node.costs import Dues, Heard, part_of
 from sfumato.federation.node.rules import Refused
 from sfumato.federation.question import Question
 from sfumato.federation.terms import Agreement, Terms
@@ -51,13 +51,16 @@ class Asked:
         """How many rounds the server's ledger will hold, by whatever says most of all that the server has said.
 
         Each new attempt began at least one round again, so by round r of attempt a it holds at least r + 1 + a; and it holds a
-        round for each of the different questions.
+        round for each of the different questions. A client that was to stop after some rounds, and is asked more often, has not
+        stopped: then it pays for all of them.
         """
         question, rounds = self.question, self.terms.rounds
         count = max(question.planned, rounds + question.attempt, self.round + 1 + question.attempt, questions)
         if count > _MOST_ROUNDS:
             raise Refused("refused.rounds", f"{count:,} rounds are more than a node promises itself to")
-        return Heard(count, question.attempt > 0 or count > rounds)
+        lasts = (part_of(proof, question.client).until for proof in self.dues.promised.values())
+        goes_on = any(last is not None and questions > last for last in lasts)
+        return Heard(count, question.attempt > 0 or count > rounds or goes_on)
 
     def check_form(self) -> None:
         """Refuse parameters that are not the model's, and numbers that count nothing."""
