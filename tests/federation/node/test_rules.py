@@ -292,11 +292,15 @@ def test_a_row_does_not_leave_unmasked_where_a_secure_sum_was_agreed_on(tmp_path
     ids=str,
 )
 def test_a_mask_that_would_make_norms_grow(tmp_path: Path, mask: torch.Tensor | None) -> None:
-    """A coordinate that is sent often is longer than the clip; the noise is not."""
+    """A coordinate that is sent often is longer than the clip; the noise is not. Shares of discrete noise were priced for as many
+    coordinates as are due: more of them cost more.
+    """
     client = (Clip(1.0), SharedMask(0.5), AddNoise(Gaussian(1.0)))
     terms = terms_of(
         round=dp_round(client=client, sample=Everyone(Relation.REPLACE), aggregate=RealisedMean(), server=())
     )
+        torch.arange(9),
+        torch.arange(21),
     one, question = Recorded(tmp_path), question_of(terms)
     prepared = {} if mask is None else {1: mask}
     opening = replace(question.opening, prepared=prepared)

@@ -11,7 +11,7 @@ from sfumato.federation.node.costs import Dues, Heard, part_of
 from sfumato.federation.node.rules import Refused
 from sfumato.federation.question import Question
 from sfumato.federation.terms import Agreement, Terms
-from sfumato.pieces.mask import SharedMask
+from sfumato.pieces.mask import RandomMask, SharedMask, kept_of
 
 _MOST_ROUNDS = 10**6  # of which a promise may speak: pricing more takes longer than a server should keep a node busy
 
@@ -74,12 +74,16 @@ class Asked:
         """Refuse what the server prepared, where a proof rests on its form: a coordinate named twice would make norms grow."""
         slots, opening = self.agreement.job.slots, self.question.opening
         for nth, piece in enumerate(slots.round.client):
-            if isinstance(piece, SharedMask) and not _is_mask(opening.prepared.get(nth), slots.layout.dimension):
-                raise Refused("refused.opening", "the shared mask is no ascending list of coordinates")
+            if isinstance(piece, SharedMask) and not _is_mask(opening.prepared.get(nth), piece, slots.layout.dimension):
+                raise Refused(
+                    "refused.opening", "the shared mask is no ascending list of as many coordinates as are due"
+                )
 
 
-def _is_mask(mask: torch.Tensor | None, dimension: int) -> bool:
+def _is_mask(mask: torch.Tensor | None, piece: SharedMask, dimension: int) -> bool:
     if mask is None or mask.dtype != torch.int64 or mask.dim() != 1 or not len(mask):
         return False
     ascends = bool((mask[1:] > mask[:-1]).all())
     return ascends and int(mask[0]) >= 0 and int(mask[-1]) < dimension
+    if isinstance(piece.by, RandomMask) and len(mask) != kept_of(piece.keep, dimension):
+        return False
