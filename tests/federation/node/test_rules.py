@@ -16,6 +16,7 @@ from sfumato import (
     Everyone,
     Gaussian,
     NoiseShare,
+    PerClient,
     Poisson,
     RealisedMean,
     SecureSum,
@@ -157,6 +158,15 @@ def test_the_smallest_noise(tmp_path: Path) -> None:
     one = Recorded(tmp_path, smallest_noise=1.1)
     assert one.refuses(terms_of(options={"noise_multiplier": 1.0999})) == "refused.noise"
     assert one.allows(terms_of(options={"noise_multiplier": 1.1}))
+    steps = DpSgd(2, Poisson(0.5), 5, law=Gaussian(2.0))
+    own = PerClient(steps, {1: steps.with_noise(1.0)})
+    for round in (
+        dp_round(local=own, client=(), aggregate=RealisedMean(), server=(), unit=Unit.RECORD),
+        dp_round(local=steps.with_noise(1.0), server=(AddNoise(Gaussian(2.0)),)),
+    ):  # this client's own noise, and that which hides what its owner has a budget for
+        of_records = {"set": Budget(1e6, 1e-5, Unit.RECORD)}
+        one = Recorded(tmp_path / str(round.unit), smallest_noise=1.1, budgets=of_records)
+        assert one.refuses(terms_of(round=round)) == "refused.noise"
     nothing = Recorded(tmp_path / "b", smallest_noise=1e-9, nonprivate=True)
     assert nothing.refuses(terms_of("fedavg")) == "refused.noise"
 
@@ -287,6 +297,8 @@ def test_a_row_does_not_leave_unmasked_where_a_secure_sum_was_agreed_on(tmp_path
         torch.tensor([0.0, 1.0]),
         torch.zeros(0, dtype=torch.int64),
         torch.tensor([[1, 2]]),
+        torch.arange(9),
+        torch.arange(21),
         None,
     ],
     ids=str,
@@ -299,8 +311,6 @@ def test_a_mask_that_would_make_norms_grow(tmp_path: Path, mask: torch.Tensor | 
     terms = terms_of(
         round=dp_round(client=client, sample=Everyone(Relation.REPLACE), aggregate=RealisedMean(), server=())
     )
-        torch.arange(9),
-        torch.arange(21),
     one, question = Recorded(tmp_path), question_of(terms)
     prepared = {} if mask is None else {1: mask}
     opening = replace(question.opening, prepared=prepared)

@@ -71,7 +71,9 @@ class Asked:
             raise Refused("refused.letter", f"attempt {self.question.attempt}")
 
     def check_opening(self) -> None:
-        """Refuse what the server prepared, where a proof rests on its form: a coordinate named twice would make norms grow."""
+        """Refuse what the server prepared, where a proof rests on its form: a coordinate named twice would make norms grow, and
+        what some noise costs depends on how many coordinates there are.
+        """
         slots, opening = self.agreement.job.slots, self.question.opening
         for nth, piece in enumerate(slots.round.client):
             if isinstance(piece, SharedMask) and not _is_mask(opening.prepared.get(nth), piece, slots.layout.dimension):
@@ -83,7 +85,7 @@ class Asked:
 def _is_mask(mask: torch.Tensor | None, piece: SharedMask, dimension: int) -> bool:
     if mask is None or mask.dtype != torch.int64 or mask.dim() != 1 or not len(mask):
         return False
-    ascends = bool((mask[1:] > mask[:-1]).all())
-    return ascends and int(mask[0]) >= 0 and int(mask[-1]) < dimension
     if isinstance(piece.by, RandomMask) and len(mask) != kept_of(piece.keep, dimension):
         return False
+    ascends = bool((mask[1:] > mask[:-1]).all())
+    return ascends and int(mask[0]) >= 0 and int(mask[-1]) < dimension

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sfumato.account.event import Unit
-from sfumato.calibration import noise_and_clip
+from sfumato.calibration import noise_for
 from sfumato.data.population import PublicData
 from sfumato.engine.slots import permutes
 from sfumato.errors import SfumatoError
@@ -135,9 +135,9 @@ def _after_building(policy: Policy, agreement: Agreement) -> Iterator[Refused]:
         yield Refused("refused.nonprivate", "the run hides nothing, and node.toml does not allow that")
     if round.unproven and not policy.unproven:
         yield Refused("refused.unproven", "nothing is proven of the run, and node.toml does not allow that")
-    noise, _ = noise_and_clip(round)
-    if (noise or 0.0) < policy.smallest_noise:
-        yield Refused("refused.noise", f"a noise multiplier of {noise or 0.0:g}, below {policy.smallest_noise:g}")
+    noise = min(noise_for(round, unit, policy.client) for unit in relied_on(policy, agreement))
+    if noise < policy.smallest_noise:
+        yield Refused("refused.noise", f"a noise multiplier of {noise:g}, below {policy.smallest_noise:g}")
     cohort = smallest_cohort(round, terms.clients)
     if cohort < policy.smallest_cohort:
         yield Refused("refused.cohort", f"a cohort of {cohort:g}, below {policy.smallest_cohort}")
