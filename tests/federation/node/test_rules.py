@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,7 @@ from sfumato import (
 from sfumato.account.event import Relation, Unit
 from sfumato.data.population import Client, Population, PublicData
 from sfumato.federation.node.answer import Node
+from sfumato.federation.node.journal import Journal
 from sfumato.federation.terms import Agreement, Terms
 from sfumato.federation.wire import Letter
 from sfumato.ledger.ledger import Budget
@@ -191,6 +195,24 @@ def test_how_often(tmp_path: Path) -> None:
     assert one.refuses(terms, number=2) == "refused.often"
     one.now += 2
     assert one.allows(terms, number=2)
+
+
+def test_how_often_in_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node of two federations is two processes with one folder: neither may count while the other is about to answer."""
+    both, counted = threading.Barrier(2), Journal.within_a_day
+
+    def waits(journal: Journal, now: float) -> int:
+        found = counted(journal, now)
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.5)
+        return found
+
+    monkeypatch.setattr(Journal, "within_a_day", waits)
+    nodes = [Recorded(tmp_path, rounds_per_day=1).node for _ in range(2)]
+    letters = [letter_of(terms_of(rounds=10), number=number) for number in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        found = sorted(reply.kind for reply in pool.map(lambda node, letter: node(letter), nodes, letters))
+    assert found == ["ok", "refused.often"]
 
 
 def test_a_promise(tmp_path: Path) -> None:
