@@ -295,6 +295,12 @@ def test_a_run_has_one_set_of_terms_but_may_get_more_rounds(tmp_path: Path) -> N
     assert one.node(letter_of(terms_of(delta=1e-6), "end")).kind == "refused.terms"
 
 
+@pytest.mark.parametrize("run", ["\x1b[8m", "a\nb", "\ud800"], ids=ascii)
+def test_a_name_that_does_something_to_a_terminal(tmp_path: Path, run: str) -> None:
+    """The owner reads the names of runs in the ledger, right above what they cost: the first of these makes that invisible."""
+    assert Recorded(tmp_path).refuses(terms_of(run=run)) == "refused.terms"
+
+
 def test_a_shuffler_between_machines(tmp_path: Path) -> None:
     round = dp_round(
         client=(Clip(1.0), AddNoise(Gaussian(1.0))), sample=Everyone(Relation.REPLACE), channel=Shuffler(), server=()

@@ -68,6 +68,10 @@ def _before_building(policy: Policy, terms: Terms) -> Iterator[Refused]:
         yield Refused(
             "refused.terms", f"a run called {terms.run!r} would stand in the ledger as a promise of another run"
         )
+    if not terms.run.isprintable():
+        yield Refused(
+            "refused.terms", f"a run called {terms.run!r:.80} would not be shown as it is where a ledger is read"
+        )
     if not policy.recipes:
         yield Refused(
             "refused.recipe", "node.toml lists no recipes under [allow], so everything is refused until it does"
