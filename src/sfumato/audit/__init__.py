@@ -1,1 +1,1 @@
-"""Attacks that return scores, and scores that become a lower bound on epsilon. A lower bound above the guarantee is a bug in us."""
+"""Attacks on what was trained, and what their scores prove."""

@@ -103,7 +103,7 @@ def bayesian(errors: Errors, delta: float, alpha: float) -> float:
         low, high = np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
         return float(np.mean(np.maximum(betainc(*y_law, high) - betainc(*y_law, low), 0.0)))
 
-    return _largest(lambda epsilon: inside(epsilon) <= alpha)
+    return largest(lambda epsilon: inside(epsilon) <= alpha)
 
 
 def gaussian_fit(absent: Scores, present: Scores, delta: float, alpha: float) -> float:
@@ -125,7 +125,7 @@ def gaussian_fit(absent: Scores, present: Scores, delta: float, alpha: float) ->
     seen = float(present.mean() - absent.mean()) / pooled / scale
     # equally likely chi-squared values, of which the left end of each part is taken: a smaller chance to lie below `seen`
     roots = seen * np.sqrt(chdtri(freedom, 1.0 - np.arange(_PARTS) / _PARTS) / freedom)
-    mu = _largest(lambda mu: float(np.mean(ndtr(roots - mu / scale))) >= 1.0 - alpha)
+    mu = largest(lambda mu: float(np.mean(ndtr(roots - mu / scale))) >= 1.0 - alpha)
     return gdp_epsilon(mu, delta) if mu > 0.0 else 0.0
 
 
@@ -144,7 +144,7 @@ def epsilon_lower_bound(absent: Scores, present: Scores, delta: float, confidenc
     )
 
 
-def _largest(holds: Callable[[float], bool]) -> float:
+def largest(holds: Callable[[float], bool]) -> float:
     """The largest number for which something holds that holds for all smaller ones; 0 if it holds for none."""
     low, high = 0.0, _LARGEST
     if not holds(low):

@@ -74,9 +74,9 @@ class Family:
         whatever the mechanism is: that needs no family.
         """
         rates = errors.upper(alpha)
-        return self._search(lambda event: rejects(event, *rates), delta)
+        return self.least_rejected(lambda event: rejects(event, *rates), delta)
 
-    def _search(self, rejected: Callable[[Event], bool], delta: float) -> float:
+    def least_rejected(self, rejected: Callable[[Event], bool], delta: float) -> float:
         """Epsilon of the least noisy member that is rejected; those with more noise are rejected too."""
 
         def is_rejected(noise: float) -> bool:
