@@ -66,7 +66,7 @@ class Again:
         plan = Plan() if loop else Plan("stacked", min(_BLOCK, population.size))
         example = population.client(0).train
         job = Job(slots, module.train(), objective or regression(), Records(example.x[:2], example.y[:2]))
-        return Again(Cohort(Clients(job, population, plan)), population.size, rounds, objective is not None)
+        return Again(Cohort(Clients(job, population, plan)), population.size, rounds)
 
     @property
     def slots(self) -> Slots:
