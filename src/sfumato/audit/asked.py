@@ -67,7 +67,9 @@ class Asked:
             if paid or (self.round.unproven and slot in ("local", "client", "server") and _noise(piece)):
                 same = [other for other, ((name, _), _) in enumerate(every) if name == slot]
                 return Payment(slot, same.index(nth), piece, claim)
-        raise BadValue("no piece of this round adds noise that is known, so there is nothing to hold an attack against.")
+        raise BadValue(
+            "no piece of this round adds noise that is known, so there is nothing to hold an attack against."
+        )
 
 
 def _noise(piece: Any) -> bool:

@@ -139,9 +139,7 @@ def epsilon_lower_bound(absent: Scores, present: Scores, delta: float, confidenc
     absent, present = (scores[~chooses[: len(scores)]] for scores in (absent, present))
     thresholds = np.unique(np.quantile(pilot, np.linspace(0.005, 0.995, 100)))
     alpha = (1.0 - confidence) / len(thresholds)
-    return max(
-        clopper_pearson(Errors.of(absent, present, float(threshold)), delta, alpha) for threshold in thresholds
-    )
+    return max(clopper_pearson(Errors.of(absent, present, float(threshold)), delta, alpha) for threshold in thresholds)
 
 
 def largest(holds: Callable[[float], bool]) -> float:

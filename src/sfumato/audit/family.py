@@ -109,6 +109,5 @@ def rejects(event: Event, false_positive: float, false_negative: float) -> bool:
     """Whether a test with errors of at most these would be impossible if no more than this event had happened."""
     price = accountant()
     return (
-        price.tradeoff(event, false_positive) > false_negative
-        or price.tradeoff(event, false_negative) > false_positive
+        price.tradeoff(event, false_positive) > false_negative or price.tradeoff(event, false_negative) > false_positive
     )

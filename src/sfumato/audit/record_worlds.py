@@ -79,7 +79,9 @@ def record_worlds(asked: Asked) -> RecordWorlds:
     """The worlds in which one record differs, for private local training."""
     local = asked.round.local
     if not isinstance(local, DpSgd):
-        raise BadValue(f"{type(local).__name__} is no private local training of a known kind, so its records have no canary.")
+        raise BadValue(
+            f"{type(local).__name__} is no private local training of a known kind, so its records have no canary."
+        )
     dimension = _SMALL if asked.event is not None and _cheap(asked).event == asked.event else asked.dimension
     relation = asked.proof.relation
     fixed = isinstance(local.batch, FixedSize)
@@ -102,9 +104,11 @@ def record_worlds(asked: Asked) -> RecordWorlds:
         silent = torch.zeros(max(1, clients - 1), dimension)
         audited = replace(asked.round, local=Canaries(watched, 1, silent))
         proof = audited.derive(population=asked.population, dimension=dimension).primary
-        world = Again.of(audited, proof, population, module, asked.rounds, Objective(_loss))
+        world = Again.of(audited, proof, population, module, asked.rounds, Objective(linear))
         again.append(world)
-    adds = {name: _clipped(watched, row, module) for name, row in (("in", direction), ("out", absent), ("other", pulls))}
+    adds = {
+        name: _clipped(watched, row, module) for name, row in (("in", direction), ("out", absent), ("other", pulls))
+    }
     batch = local.batch.size if isinstance(local.batch, FixedSize) else others
     chance = local.batch.expected(others + 1) / (others + 1)
     base = adds["other"] if fixed else np.zeros(dimension)
@@ -124,7 +128,7 @@ def _holder(x: Tensor) -> Any:
     return lambda client: (x, y)
 
 
-def _loss(outputs: Tensor, y: Tensor) -> Tensor:
+def linear(outputs: Tensor, y: Tensor) -> Tensor:
     return outputs.squeeze(-1) * y
 
 
@@ -136,5 +140,7 @@ def _clipped(local: Any, row: Tensor | None, module: nn.Module) -> Values:
     alone = replace(local, batch=Everyone(), records=1, steps=1, optimizer=WatchedSteps(seen)).with_noise(1e-9)
     layout, start = Layout.of(module), torch.zeros(len(row))
     key = Key.from_seed(0)
-    alone.train(Task(OneByOne(module), layout, _loss, start, start[None], [Records(row[None], torch.ones(1))], [key], 0))
+    alone.train(
+        Task(OneByOne(module), layout, linear, start, start[None], [Records(row[None], torch.ones(1))], [key], 0)
+    )
     return np.asarray(seen[0].numpy())

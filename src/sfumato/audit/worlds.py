@@ -9,22 +9,23 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sfumato.account.event import Relation, Unit
 from sfumato.audit.again import Again, Layers, silent, unit
 from sfumato.audit.asked import Asked
 from sfumato.audit.canaries import Canaries, WatchedMessages, WatchedNoise, WatchedSum
 from sfumato.audit.scores import Density, Look, Values
+from sfumato.data.population import Population
 from sfumato.engine.slots import Opening, Slots
 from sfumato.errors import BadValue
 from sfumato.key import Key
+from sfumato.objective import Objective
 from sfumato.pieces.channel import Shuffler
 from sfumato.pieces.context import Context
 from sfumato.round import Round
@@ -63,7 +64,7 @@ class ClientWorlds:
     @property
     def words(self) -> tuple[str, ...]:
         """What was run, for people."""
-        others = "none" if not self.canary else "opposite" if self.fixed is not None else "zero"
+        others = "real" if self.worlds[1].train else "opposite" if self.rows.other.any() else "zero"
         return (
             f"a canary client among {self.canary} others, whose rows are {others}",
             f"{self.rows.present.shape[0]} coordinates stand for a message of {self.asked.dimension}",
@@ -140,22 +141,33 @@ def _of_sum(asked: Asked) -> bool:
     return asked.view == "world" or asked.proof.before[-1].only_sum
 
 
-def client_worlds(asked: Asked) -> ClientWorlds:
+@dataclass(frozen=True)
+class Real:
+    """Clients who really train beside the canary, which takes the place of the last of them."""
+
+    population: Population
+    module: nn.Module
+    objective: Objective
+
+
+def client_worlds(asked: Asked, real: Real | None = None) -> ClientWorlds:
     """The worlds in which one client differs."""
     payment = asked.payment
     if isinstance(asked.round.channel, Shuffler):
-        raise BadValue("what a shuffler hides cannot be audited by one canary: many messages would have to be modelled.")
-    if asked.others == "real":
-        raise BadValue("--others real: give the run's own clients, as `sfumato audit RUN` does.")
-    asked = _smaller(asked)
-    proof, relation = asked.proof, asked.proof.relation
-    claim, sampler = proof.before[2], asked.round.sample
+        raise BadValue(
+            "what a shuffler hides cannot be audited by one canary: many messages would have to be modelled."
+        )
+    asked = _smaller(asked) if real is None else asked
+    proof, relation, sampler = asked.proof, asked.proof.relation, asked.round.sample
     drawn = sampler.cohort_size(proof.before[1])
     fixed = drawn if drawn is not None and drawn < asked.population else None
-    module = Layers(asked.dimension if not isinstance(asked.round.local, Votes) else 1, asked.layers)
+    module = Layers(asked.dimension, asked.layers) if real is None else real.module
     length = asked.round.local.message_length(Layout.of(module))
     law = getattr(payment.piece, "law", None) or next((p.law for p in asked.round.client if hasattr(p, "law")), None)
-    rows = _rows(asked, length, getattr(law, "order", 2), fixed is not None or asked.others == "opposite")
+    opposite = real is None and (asked.others == "opposite" or (fixed is not None and asked.others == "auto"))
+    if opposite and drawn is None:
+        raise BadValue("--others opposite: how many are drawn varies here, which would hide the canary. Use zero.")
+    rows = _rows(asked, length, getattr(law, "order", 2), opposite)
     seen: list[Tensor] = []
     sizes = max([_RECORDS, *(getattr(piece, "cap", None) or 1 for piece in asked.round.client)])
     count = asked.population
@@ -163,14 +175,15 @@ def client_worlds(asked: Asked) -> ClientWorlds:
     again = []
     for present in (False, True):
         here = present or relation is not Relation.ADD_REMOVE
-        sent = [rows.other] * (count - 1) + [rows.present if present or rows.absent is None else rows.absent]
-        local = Canaries(asked.round.local, 0, torch.stack(sent[:count] if here else sent[: count - 1] or sent))
-        audited = replace(watched, local=local)
+        sent = [] if real is not None else [rows.other] * (count - 1)
+        sent.append(rows.present if present or rows.absent is None else rows.absent)
+        audited = replace(watched, local=Canaries(asked.round.local, count - len(sent), torch.stack(sent)))
         states = audited.derive(population=asked.population, dimension=asked.dimension)
         found = states.primary if asked.round.unproven else states.units[asked.unit]
         assert asked.round.unproven or found.seen(asked.view, asked.rounds) == asked.event, "canaries change no price"
-        population = silent(count, sizes)
-        world = Again.of(audited, found, population, module, asked.rounds)
+        population = silent(count, sizes) if real is None else real.population
+        world = Again.of(audited, found, population, module, asked.rounds, real and real.objective)
+        world = dataclasses.replace(world, train=real is not None)
         again.append(world if here else dataclasses.replace(world, size=count - 1))
     density = Density(law, stddev)
     quiet = _quiet(again[1].slots)
@@ -191,10 +204,16 @@ def _watched(asked: Asked, canary: int, seen: list[Tensor]) -> tuple[Round, bool
     share, cohort = payment.claim.share, round.sample.cohort_size(payment.claim)
     assert share is not None and cohort is not None, "shares of a known cohort"
     if not _of_sum(asked):
-        raise BadValue("what the server sees of noise shares without a secure sum is one message: audit the world's view.")
+        raise BadValue(
+            "what the server sees of noise shares without a secure sum is one message: audit the world's view."
+        )
     aggregate: Any = round.aggregate
     factor = float(aggregate.finish(torch.ones(1, dtype=torch.float64), 1.0))
-    return replace(round, aggregate=WatchedSum(aggregate, seen)), asked.view == "world", share * math.sqrt(cohort) * factor
+    return (
+        replace(round, aggregate=WatchedSum(aggregate, seen)),
+        asked.view == "world",
+        share * math.sqrt(cohort) * factor,
+    )
 
 
 def _quiet(slots: Slots) -> Slots:
@@ -230,16 +249,21 @@ def _rows(asked: Asked, length: int, order: int, opposite: bool) -> Rows:
 
 def _smaller(asked: Asked) -> Asked:
     """The same with as few clients and coordinates as cost the same: others send zero rows, and sums forget them."""
+
     def same(other: Asked) -> bool:
         try:
             return other.event == asked.event and other.payment.claim.stddev == asked.payment.claim.stddev
         except Exception:
             return False
+
     few = replace(asked, dimension=max(_SMALL, asked.layers))
     asked = few if asked.dimension > few.dimension and not asked.round.unproven and same(few) else asked
     for population in (2,):
         small = replace(asked, population=population)
-        if asked.population > population and asked.round.sample.cohort_size(asked.proof.before[1]) in (None, asked.population):
+        if asked.population > population and asked.round.sample.cohort_size(asked.proof.before[1]) in (
+            None,
+            asked.population,
+        ):
             if same(small) and asked.payment.slot != "channel":
                 return small
     return asked
