@@ -1,4 +1,4 @@
-"""One of two neighbouring worlds, to be run over and over by the engine's own slots: without a ledger, since nothing is released."""
+"""One of two neighbouring worlds, to be run over and over by the engine's own slots; without a ledger: nothing is released."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Again:
     ) -> Again:
         """The world of a round whose canaries are among the clients; clients train where there is an objective."""
         slots = Slots(round, proof, Layout.of(module))
-        loop = slots.alone or objective is not None or population.size <= 2
+        loop = slots.alone or objective is not None
         plan = Plan() if loop else Plan("stacked", min(_BLOCK, population.size))
         example = population.client(0).train
         job = Job(slots, module.train(), objective or regression(), Records(example.x[:2], example.y[:2]))

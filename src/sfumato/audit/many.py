@@ -16,11 +16,11 @@ from sfumato.audit.again import Again, Layers, silent
 from sfumato.audit.asked import Asked
 from sfumato.audit.bounds import Scores
 from sfumato.audit.canaries import Canaries, WatchedNoise, WatchedSteps
+from sfumato.audit.client_worlds import HUGE
 from sfumato.audit.family import Family
 from sfumato.audit.one_run import Guesses, f_dp, steinke
 from sfumato.audit.record_worlds import linear
 from sfumato.audit.scores import Density, Look
-from sfumato.audit.worlds import HUGE
 from sfumato.data.population import Population
 from sfumato.errors import BadValue
 from sfumato.guarantee import rounded_up

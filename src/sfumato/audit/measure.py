@@ -99,7 +99,7 @@ def worlds_of(asked: Asked, real: Any = None) -> Worlds:
         from sfumato.audit.record_worlds import record_worlds
 
         return record_worlds(asked)
-    from sfumato.audit.worlds import client_worlds
+    from sfumato.audit.client_worlds import client_worlds
 
     return client_worlds(asked, real)
 
@@ -115,7 +115,7 @@ def measure(
     seconds: float = 60.0,
     told: Told = lambda done, total: None,
 ) -> Measured:
-    """Run both worlds so many times, each run with a secret of its own; without `runs`, as often as `seconds` allow, up to 2,000."""
+    """Run both worlds so many times, each run with a secret of its own; without `runs`, as often as `seconds` allow."""
     if runs is not None and (isinstance(runs, bool) or runs < 10):
         raise BadValue(f"runs={runs}: at least 10 of each world, as a whole number, e.g. 2000.")
     started = time.perf_counter()

@@ -1,10 +1,10 @@
 """Log-likelihood ratios over rounds: the best score that there is, for whoever knows everything but which world it is.
 
-In one round the value is v = o + noise if the canary took no part, and o + c + noise if it did, where c is what it adds: `present`
-in one world and `absent` in the other. Whether it took part has a chance q and is not seen. So the round's ratio is that
-of (1-q) f(v-o) + q f(v-o-present) to (1-q) f(v-o) + q f(v-o-absent), with f the density of the noise; rounds are independent given what
-was released before, so that their logs add up. By Neyman and Pearson no test on these values is better than one on this
-score. (A sum of inner products loses a quarter of epsilon under sampling.)
+In one round the value is v = o + noise if the canary took no part, and o + c + noise if it did, where c is what it adds: p in
+the present world and a in the absent one. Whether it took part has a chance q and is not seen. So the round's ratio is that
+of (1-q) f(v-o) + q f(v-o-p) to (1-q) f(v-o) + q f(v-o-a), with f the density of the noise; rounds are independent given what was
+released before, so that their logs add up. By Neyman and Pearson no test on these values is better than one on this score.
+(A sum of inner products loses a quarter of epsilon under sampling.)
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Density:
         law = self.law.law if isinstance(self.law, AsPublished) else self.law
         size = value.shape[-1]
         if isinstance(law, Laplace):
-            return (np.abs(value) - np.abs(value - move)).sum(-1) * math.sqrt(2.0) / self.stddev
+            return np.asarray((np.abs(value) - np.abs(value - move)).sum(-1) * math.sqrt(2.0) / self.stddev)
         if isinstance(law, Staircase):
             share, spread = law.share(size), math.sqrt(moments(size, law.loss, law.share(size))[1] / size)
             before, after = (np.abs(at).sum(-1) * spread / self.stddev for at in (value, value - move))
-            return (np.floor(before + 1.0 - share) - np.floor(after + 1.0 - share)) * law.loss
+            return np.asarray((np.floor(before + 1.0 - share) - np.floor(after + 1.0 - share)) * law.loss)
         if isinstance(law, PerCoordinateStaircase):
             spread = math.sqrt(moments(1, law.loss, law.share)[1])
             before, after = (np.abs(at) * spread / self.stddev for at in (value, value - move))

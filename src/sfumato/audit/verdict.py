@@ -106,8 +106,8 @@ class Verdict:
         if self.one_run is not None:
             found += ["", OneRun(**self.one_run).line()]
         if self.errors is not None:
-            said = "{false_positives} of {absent} runs without the canary scored above the threshold, {false_negatives} of {present} "
-            found += ["", said.format(**self.errors) + "with it below."]
+            said = "Scores above the threshold: {false_positives} of {absent} runs without the canary; below: {false_negatives} of "
+            found += ["", (said + "{present} with it.").format(**self.errors)]
         return [*found, *(f"{words[0].upper()}{words[1:]}." for words in (*self.words, *self.notes))]
 
 
@@ -146,7 +146,12 @@ def audit(
     found = Verdict(str(asked.unit), str(relation), asked.view, delta, asked.rounds, claimed, proven, how.confidence)
     if claimed is None:
         return found
-    facts = {"population": asked.population, "dimension": asked.dimension, "unit": asked.unit, "view": asked.view}
+    facts: dict[str, Any] = {
+        "population": asked.population,
+        "dimension": asked.dimension,
+        "unit": asked.unit,
+        "view": asked.view,
+    }
     family = Family.of(asked.round, **facts, rounds=asked.rounds) if proven else None
     alpha = (1.0 - how.confidence) / (
         2 if how.canaries else 1
