@@ -10,17 +10,20 @@ import torch
 from scipy import stats
 
 from sfumato.audit.attack import Found, Keep, Subject, Tell
-from sfumato.audit.roc import Roc, by_coin, chart
+from sfumato.audit.roc import Roc, by_coin, chart, over
 from sfumato.audit.run_world import RunWorld
 from sfumato.audit.shadows import Seen, shadows_of
 from sfumato.errors import BadValue
 from sfumato.key import Key
+
+_FEWEST_IN_TURN = 4
 
 
 class Scores(Protocol):
     """A membership attack as a function of what is seen: the higher a unit's score, the more it looks like a member."""
 
     name: ClassVar[str]
+    in_turn: ClassVar[bool]  # whether it is fast enough to attack every shadow too
 
     def scores(self, seen: Seen, keep: Keep, key: Key, tell: Tell) -> np.ndarray: ...
 
@@ -37,36 +40,41 @@ class OfRun:
     def found(self, attack: Scores, subject: Subject, keep: Keep, tell: Tell) -> Found:
         """Train shadows, score every unit, and compare with who really was a member."""
         world = RunWorld.of(subject, self.unit, self.most, self.looks, keep.key.child("units"))
-        seen = Seen(world, world.target, *shadows_of(world, self.shadows, keep, tell)) if self.shadows else alone(world)
+        seen = Seen.of(world, world.target, *shadows_of(world, self.shadows, keep, tell))
         member = np.arange(world.units.count) < world.units.pairs
         return summary(attack, seen, member, keep, tell)
 
 
-def alone(world: RunWorld) -> Seen:
-    """What is seen without any shadow."""
-    target = world.target
-    return Seen(world, target, target[None][:0], torch.empty(0, world.units.count, dtype=torch.bool))
-
-
 def summary(attack: Scores, seen: Seen, member: np.ndarray, keep: Keep, tell: Tell) -> Found:
-    """The attack's rates beside those of a global threshold on the same units, and of a coin."""
-    key = keep.key.child("attack", called=attack.name)
-    roc = Roc.of(attack.scores(seen, keep, key, tell), member)
-    plain = Roc.of(Threshold().scores(seen, keep, key, tell), member)
-    baselines = {f"global threshold: {name}": value for name, value in plain.numbers().items()}
-    coin = by_coin(member, key)
-    baselines |= {f"a coin, in 1 of 20: {name}": value for name, value in coin.items()}
-    curves = {attack.name: roc} | ({} if attack.name == Threshold.name else {"global threshold": plain})
+    """The attack's rates on the target beside those of a global threshold on the same units, and of a coin; and the mean rates
+    where each shadow in turn is the target, which say more of the recipe than one model can.
+    """
+    key, name = keep.key.child("attack", called=attack.name), attack.name
+    roc, plain = (Roc.of(each.scores(seen, keep, key, tell), member) for each in (attack, Threshold()))
+    baselines = {f"global threshold: {word}": value for word, value in plain.numbers().items()}
+    baselines |= {f"a coin, in 1 of 20: {word}": value for word, value in by_coin(member, key).items()}
+    curves = {name: roc} | ({} if name == Threshold.name else {"global threshold": plain})
+    numbers, bands = roc.numbers(), roc.bands()
+    if attack.in_turn and seen.shadows >= _FEWEST_IN_TURN:
+        turns = [_in_turn(attack, seen, shadow, keep, key, tell) for shadow in range(seen.shadows)]
+        for word in numbers | {}:
+            mean, band = over(np.array([turn[word] for turn in turns]))
+            numbers[f"shadows in turn: {word}"], bands[f"shadows in turn: {word}"] = mean, band
     notes = (*seen.world.notes, _resolution(roc))
-    bands = roc.bands()
-    return Found(attack.name, roc.numbers(), baselines, notes, curves={"roc": chart(curves)}, bands=bands)
+    return Found(name, numbers, baselines, notes, curves={"roc": chart(curves)}, bands=bands)
+
+
+def _in_turn(attack: Scores, seen: Seen, shadow: int, keep: Keep, key: Key, tell: Tell) -> dict[str, float]:
+    scores = attack.scores(seen.instead(shadow), keep, key, tell)
+    return Roc.of(scores, seen.inside[shadow].numpy()).numbers()
 
 
 def _resolution(roc: Roc) -> str:
     return (
         f"Bands are at 95 % for each number: of true positives exact binomial at the threshold found, over {roc.members} members. "
         f"That threshold was found on {roc.others} others, so a rate of false positives of 0.001 stands for "
-        f"{int(0.001 * roc.others)} of them. Accuracy is that of the best threshold in hindsight."
+        f"{int(0.001 * roc.others)} of them. Accuracy is that of the best threshold in hindsight. All scores are of one model, "
+        "whose noise moves them together, and bands do not count that; where each shadow in turn is the target they do."
     )
 
 
@@ -75,6 +83,7 @@ class Threshold(OfRun):
     """One threshold on the loss for all units (Yeom et al. 2018): the baseline, which needs no shadows."""
 
     name: ClassVar[str] = "threshold"
+    in_turn: ClassVar[bool] = True
     summary: ClassVar[str] = "one threshold on the loss for everybody (Yeom et al. 2018)"
     shadows: int = 0
 
@@ -95,6 +104,7 @@ class Lira(OfRun):
     """
 
     name: ClassVar[str] = "lira"
+    in_turn: ClassVar[bool] = True
     summary: ClassVar[str] = "likelihood ratios from shadows, online or offline (Carlini et al. 2022)"
     online: bool = True
 
@@ -134,6 +144,7 @@ class Rmia(OfRun):
     """
 
     name: ClassVar[str] = "rmia"
+    in_turn: ClassVar[bool] = True
     summary: ClassVar[str] = "relative likelihood ratios against other records (Zarifzadeh et al. 2024)"
     gamma: float = 1.0
 

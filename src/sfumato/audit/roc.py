@@ -65,7 +65,7 @@ class Roc:
         width = stats.norm.isf((1.0 - _CONFIDENCE) / 2.0) * np.sqrt(
             area * (1.0 - area) / min(self.members, self.others)
         )
-        return max(0.0, area - width), min(1.0, area + width)
+        return max(0.0, float(area - width)), min(1.0, float(area + width))
 
     def numbers(self) -> dict[str, float]:
         """What is printed of an attack."""
@@ -94,6 +94,13 @@ def clopper_pearson(hits: int, count: int, confidence: float = _CONFIDENCE) -> t
     low = 0.0 if hits == 0 else float(stats.beta.ppf(tail, hits, count - hits + 1))
     high = 1.0 if hits == count else float(stats.beta.isf(tail, hits + 1, count - hits))
     return low, high
+
+
+def over(values: np.ndarray) -> tuple[float, tuple[float, float]]:
+    """The mean over several models, and its 95 % interval by Student's t."""
+    mean, error = float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
+    width = float(stats.t.isf((1.0 - _CONFIDENCE) / 2.0, len(values) - 1)) * error
+    return mean, (max(0.0, mean - width), min(1.0, mean + width))
 
 
 def by_coin(member: Any, key: Key) -> dict[str, float]:

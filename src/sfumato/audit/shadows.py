@@ -38,7 +38,9 @@ class World(Protocol):
     @property
     def objective(self) -> Objective: ...
     @property
-    def notes(self) -> tuple[str, ...]: ...
+    def notes(self) -> tuple[str, ...]:
+        """What the attacker is assumed to know."""
+        ...
 
     def facts(self) -> object:
         """Whatever changes what is trained."""
@@ -52,21 +54,36 @@ class World(Protocol):
 
 @dataclass(frozen=True)
 class Seen:
-    """Everything that an attacker looks at: a target [looks, dimension], and shadows of which it is known who is `inside`."""
+    """Everything that an attacker looks at: models [shadows + 1, looks, dimension], the target last, and who is `inside` each
+    shadow. `losses` are of every record under every model, [shadows + 1, looks, records].
+    """
 
     world: World
-    target: Tensor
-    shadows: Tensor
+    models: Tensor
     inside: Tensor
+    losses: Tensor
 
-    @cached_property
-    def losses(self) -> Tensor:
-        """Of every record under every shadow and, last, the target: [models, looks, records]."""
-        return losses(self.world, torch.cat([self.shadows, self.target[None]]))
+    @staticmethod
+    def of(world: World, target: Tensor, shadows: Tensor, inside: Tensor) -> Seen:
+        """A target [looks, dimension] and its shadows, if there are any."""
+        models = torch.cat([shadows, target[None]]) if len(shadows) else target[None]
+        return Seen(world, models, inside, losses(world, models))
+
+    @property
+    def shadows(self) -> int:
+        return len(self.inside)
+
+    def instead(self, shadow: int) -> Seen:
+        """The same where one of the shadows is the target, of which it is known who is inside. Its opposite is left out too, so
+        that each unit is in half of the others.
+        """
+        rows = [number for number in range(self.shadows) if number // 2 != shadow // 2]
+        both = [*rows, shadow]
+        return Seen(self.world, self.models[both], self.inside[rows], self.losses[both])
 
     @cached_property
     def confidences(self) -> Tensor:
-        """[models, units], the target last: the mean over a unit's records, and over looks."""
+        """[shadows + 1, units]: the mean over a unit's records, and over looks."""
         return self.world.units.means(confidence(self.losses).mean(1))
 
 
@@ -95,6 +112,8 @@ def losses(world: World, rows: Tensor, x: Tensor | None = None) -> Tensor:
 
 def shadows_of(world: World, count: int, keep: Keep, tell: Tell) -> tuple[Tensor, Tensor]:
     """So many shadows [count, looks, dimension], and who is inside each [count, units]."""
+    if count == 0:
+        return torch.empty(0, 1, Layout.of(world.module).dimension), inside(torch.empty(0, world.units.pairs).bool())
     key = keep.key.child("shadows", world=digest(world.facts()))
     choices = coins(key, count, world.units.pairs)
     keys = [key.child("shadow", number=number) for number in range(count)]
