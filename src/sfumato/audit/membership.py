@@ -25,6 +25,11 @@ class Scores(Protocol):
     name: ClassVar[str]
     in_turn: ClassVar[bool]  # whether it is fast enough to attack every shadow too
 
+    @property
+    def label(self) -> str:
+        """What its results are called."""
+        ...
+
     def scores(self, seen: Seen, keep: Keep, key: Key, tell: Tell) -> np.ndarray: ...
 
 
@@ -32,10 +37,15 @@ class Scores(Protocol):
 class OfRun:
     """What every membership attack on a run can be asked."""
 
+    name: ClassVar[str]
     shadows: int = 16
     unit: str = "record"
     most: int = 1000  # members asked about, and as many others
     looks: int = 1  # after how many rounds the model is seen; more than one needs kept releases
+
+    @property
+    def label(self) -> str:
+        return self.name
 
     def found(self, attack: Scores, subject: Subject, keep: Keep, tell: Tell) -> Found:
         """Train shadows, score every unit, and compare with who really was a member."""
@@ -61,6 +71,7 @@ def summary(attack: Scores, seen: Seen, member: np.ndarray, keep: Keep, tell: Te
             mean, band = over(np.array([turn[word] for turn in turns]))
             numbers[f"shadows in turn: {word}"], bands[f"shadows in turn: {word}"] = mean, band
     notes = (*seen.world.notes, _resolution(roc))
+    name = f"{attack.label}-of-clients" if seen.world.units.kind == "client" else attack.label
     return Found(name, numbers, baselines, notes, curves={"roc": chart(curves)}, bands=bands)
 
 
@@ -107,6 +118,10 @@ class Lira(OfRun):
     in_turn: ClassVar[bool] = True
     summary: ClassVar[str] = "likelihood ratios from shadows, online or offline (Carlini et al. 2022)"
     online: bool = True
+
+    @property
+    def label(self) -> str:
+        return self.name if self.online else f"{self.name}-offline"
 
     def __call__(self, subject: Subject, keep: Keep, tell: Tell) -> Found:
         return self.found(self, subject, keep, tell)

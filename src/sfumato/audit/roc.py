@@ -112,5 +112,6 @@ def by_coin(member: Any, key: Key) -> dict[str, float]:
 
 def chart(curves: dict[str, Roc]) -> Chart:
     """Curves on logarithmic axes, where what matters can be seen: a few members who are found with certainty."""
-    drawn = tuple(roc.curve(name) for name, roc in curves.items())
-    return Chart("Members found, by false alarms", "False positives", "True positives", drawn, log=True)
+    drawn = [roc.curve(name) for name, roc in curves.items()]
+    drawn.append(Curve("a coin", drawn[0].xs, drawn[0].xs))
+    return Chart("Members found, by false alarms", "False positives", "True positives", tuple(drawn), log=True)
