@@ -59,7 +59,7 @@ class CanaryRecord(OfRun):
 
     def _refined(self, seen: Seen, keep: Keep, key: Key, tell: Tell) -> Tensor:
         """All records, refined; every few steps they are kept."""
-        x, name = seen.world.units.records.x, digest(seen.world.facts(), seen.shadows, self.size)
+        x, name = seen.world.units.records.x, digest(seen.world.facts(), seen.inside, self.size)
         pairs = key.child("pairs").integers(self.steps) % (seen.shadows // 2)
         for start in range(0, self.steps, _STAGE):
             some = pairs[start : start + _STAGE].tolist()

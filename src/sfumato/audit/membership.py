@@ -11,7 +11,7 @@ from scipy import stats
 
 from sfumato.audit.attack import Found, Keep, Subject, Tell
 from sfumato.audit.roc import Roc, by_coin, chart, over
-from sfumato.audit.run_world import RunWorld
+from sfumato.audit.run_world import target_of, world_of
 from sfumato.audit.shadows import Seen, shadows_of
 from sfumato.errors import BadValue
 from sfumato.key import Key
@@ -49,8 +49,8 @@ class OfRun:
 
     def found(self, attack: Scores, subject: Subject, keep: Keep, tell: Tell) -> Found:
         """Train shadows, score every unit, and compare with who really was a member."""
-        world = RunWorld.of(subject, self.unit, self.most, self.looks, keep.key.child("units"))
-        seen = Seen.of(world, world.target, *shadows_of(world, self.shadows, keep, tell))
+        world = world_of(subject, self.unit, self.most, self.looks, keep.key.child("units"))
+        seen = Seen.of(world, target_of(subject, world), *shadows_of(world, self.shadows, keep, tell))
         member = np.arange(world.units.count) < world.units.pairs
         return summary(attack, seen, member, keep, tell)
 
@@ -59,25 +59,30 @@ def summary(attack: Scores, seen: Seen, member: np.ndarray, keep: Keep, tell: Te
     """The attack's rates on the target beside those of a global threshold on the same units, and of a coin; and the mean rates
     where each shadow in turn is the target, which say more of the recipe than one model can.
     """
-    key, name = keep.key.child("attack", called=attack.name), attack.name
+    key = keep.key.child("attack", called=attack.name)
     roc, plain = (Roc.of(each.scores(seen, keep, key, tell), member) for each in (attack, Threshold()))
     baselines = {f"global threshold: {word}": value for word, value in plain.numbers().items()}
     baselines |= {f"a coin, in 1 of 20: {word}": value for word, value in by_coin(member, key).items()}
-    curves = {name: roc} | ({} if name == Threshold.name else {"global threshold": plain})
+    curves = {attack.name: roc} | ({} if attack.name == Threshold.name else {"global threshold": plain})
     numbers, bands = roc.numbers(), roc.bands()
     if attack.in_turn and seen.shadows >= _FEWEST_IN_TURN:
-        turns = [_in_turn(attack, seen, shadow, keep, key, tell) for shadow in range(seen.shadows)]
-        for word in numbers | {}:
-            mean, band = over(np.array([turn[word] for turn in turns]))
+        for word, (mean, band) in in_turn(attack, seen, seen.shadows, keep, tell).items():
             numbers[f"shadows in turn: {word}"], bands[f"shadows in turn: {word}"] = mean, band
     notes = (*seen.world.notes, _resolution(roc))
     name = f"{attack.label}-of-clients" if seen.world.units.kind == "client" else attack.label
     return Found(name, numbers, baselines, notes, curves={"roc": chart(curves)}, bands=bands)
 
 
-def _in_turn(attack: Scores, seen: Seen, shadow: int, keep: Keep, key: Key, tell: Tell) -> dict[str, float]:
-    scores = attack.scores(seen.instead(shadow), keep, key, tell)
-    return Roc.of(scores, seen.inside[shadow].numpy()).numbers()
+def in_turn(
+    attack: Scores, seen: Seen, targets: int, keep: Keep, tell: Tell
+) -> dict[str, tuple[float, tuple[float, float]]]:
+    """Mean rates, with 95 % intervals, where each of the first shadows in turn is the target."""
+    found = []
+    for shadow in range(targets):
+        key = keep.key.child("attack", called=attack.name, on=shadow)
+        scores = attack.scores(seen.instead(shadow), keep, key, tell)
+        found.append(Roc.of(scores, seen.inside[shadow].numpy()).numbers())
+    return {word: over(np.array([one[word] for one in found])) for word in found[0]}
 
 
 def _resolution(roc: Roc) -> str:

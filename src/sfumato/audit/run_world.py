@@ -1,24 +1,19 @@
-"""Shadows of a run: its recipe run again, with some of its records or clients replaced by others."""
+"""The world of a finished run: its members, as many others that were held out, and its recipe to train shadows with."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sfumato.audit.attack import Subject
+from sfumato.audit.round_world import RoundWorld, one_by_one
 from sfumato.audit.units import Units
-from sfumato.data.fingerprint import of_tensors
-from sfumato.data.population import Client, Population, Records
+from sfumato.data.population import Population, Records
 from sfumato.engine.plan import Plan
-from sfumato.engine.simulate import simulate
 from sfumato.errors import BadValue
-from sfumato.facts import digest
 from sfumato.key import Key
-from sfumato.objective import Objective
 from sfumato.run.schema import read_summary
 from sfumato.update import Layout
 
@@ -26,126 +21,49 @@ UNITS = ("record", "client")
 _FEWEST = 10  # pairs; with fewer no rate can be told from chance
 
 
-@dataclass(frozen=True)
-class RunWorld:
-    """The attacked run has the first candidate of each pair: a member. The second was held out, and takes its place elsewhere.
-
-    All other records are the same in every model: the attacker is assumed to know them, as differential privacy assumes too.
-    `places` are the clients of pairs of clients, or for records (client, position) of each.
-    """
-
-    subject: Subject
-    units: Units
-    places: Tensor
-    seconds: tuple[Records, ...] = field(repr=False)  # the second candidates, one by one
-    looks: tuple[int, ...]  # rounds after which the model is looked at, counted from 1
-    source: str  # where those who were held out come from
-
-    @staticmethod
-    def of(subject: Subject, kind: str, most: int, looks: int, key: Key) -> RunWorld:
-        """Up to so many members and as many others, by chance; the models after so many rounds, the last among them."""
-        if kind not in UNITS:
-            raise BadValue(f"unit={kind!r}: ask about one {' or one '.join(UNITS)}.")
-        others, source = _held_out(subject)
-        order = torch.from_numpy(key.child("others").permutations(1, others.count)[0])
-        others = Records(*(part.index_select(0, order) for part in others))
-        make = _of_records if kind == "record" else _of_clients
-        units, places, seconds = make(subject.prepared.population, others, most, key.child("members"))
-        return RunWorld(subject, units, places, seconds, _looks(subject, looks), source)
-
-    @property
-    def module(self) -> nn.Module:
-        return self.subject.module
-
-    @property
-    def objective(self) -> Objective:
-        return self.subject.prepared.objective
-
-    @property
-    def target(self) -> Tensor:
-        """What the run showed after the rounds that are looked at, [looks, dimension]."""
-        if self.looks == (self.subject.rounds,):
-            return Layout.of(self.module).row(self.module)[None]
-        return torch.stack([self.subject.releases[round - 1] for round in self.looks])
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        kind, count = self.units.kind, self.units.pairs
-        known = [
-            f"Members are {count} {kind}s of the run, chosen by chance; as many others come from {self.source}.",
-            "The attacker sees the final model only."
-            if len(self.looks) == 1
-            else f"The attacker sees the models after {len(self.looks)} rounds, the last among them.",
-            f"The attacker knows the recipe with all its settings, the records of all other clients and all but one candidate for "
-            f"each place, and runs the recipe again with either. That is more than most attackers know; it is what the guarantee "
-            f"for one {kind} assumes of them.",
-        ]
-        if self.subject.prepared.request.data.test is not None:
-            known.append(
-                "Those who were held out are of another data set: a score may tell the data sets apart, not members."
-            )
-        if self.subject.prepared.basis is not None:
-            known.append("Shadows share the basis that the run has learnt, so what the basis tells is not attacked.")
-        return tuple(known)
-
-    @cached_property
-    def _facts(self) -> tuple[object, ...]:
-        prepared, units = self.subject.prepared, self.units
-        data = of_tensors([*units.records, units.owner, self.places], prepared.population.fingerprint)
-        engine = read_summary(self.subject.folder).get("engine")
-        return "run", data, prepared.round, prepared.module, self.objective.name, self.looks, units.kind, engine
-
-    def facts(self) -> object:
-        return self._facts
-
-    def plan(self, models: int) -> Plan:
-        """One run after another: each has the plan of the run itself."""
-        return Plan()
-
-    def train(self, choices: Tensor, keys: Sequence[Key], plan: Plan) -> Tensor:
-        return torch.stack([self._run(choice, key) for choice, key in zip(choices, keys, strict=True)])
-
-    def _run(self, choice: Tensor, key: Key) -> Tensor:
-        prepared, subject = self.subject.prepared, self.subject
-        name = digest(prepared.population.fingerprint, self._facts[1], choice)
-        load = _Replaced(prepared.population, self.units.kind, self._swaps(choice))
-        people = replace(prepared.population, load=load, fingerprint=name, source="", origin=None)
-        own = Plan(**read_summary(subject.folder)["engine"])
-        run = simulate(
-            prepared.round, people, prepared.module, prepared.objective, rounds=subject.rounds, plan=replace(own, shards=1),
-            seed=int(key.integers(1)[0]), device=prepared.request.device,
-        )  # fmt: skip
-        wanted = set(self.looks)
-        return torch.stack([progress.params.cpu() for progress in run if progress.round in wanted])
-
-    def _swaps(self, choice: Tensor) -> dict[int, list[tuple[int, Records]]]:
-        """Who gets what in place of a member: by client, the position and the record or records."""
-        swaps: dict[int, list[tuple[int, Records]]] = {}
-        for place in (~choice).nonzero().flatten().tolist():
-            client, position = self.places[place].tolist()
-            swaps.setdefault(client, []).append((position, self.seconds[place]))
-        return swaps
+def world_of(subject: Subject, kind: str, most: int, looks: int, key: Key) -> RoundWorld:
+    """Up to so many members and as many others, by chance; the models after so many rounds, the last among them."""
+    if kind not in UNITS:
+        raise BadValue(f"unit={kind!r}: ask about one {' or one '.join(UNITS)}.")
+    prepared = subject.prepared
+    others, source = _held_out(subject)
+    order = torch.from_numpy(key.child("others").permutations(1, others.count)[0])
+    others = Records(*(part.index_select(0, order) for part in others))
+    make = _of_records if kind == "record" else _of_clients
+    units, places, seconds = make(prepared.population, others, most, key.child("members"))
+    seen = _looks(subject, looks)
+    engine = replace(Plan(**read_summary(subject.folder)["engine"]), shards=1)
+    return RoundWorld(
+        prepared.round, prepared.population, prepared.module, prepared.objective, subject.rounds, units, places, seconds, seen,
+        engine, prepared.request.device, _notes(subject, units, source, seen),
+    )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Replaced:
-    """The clients of a run, some of whose records, or who as a whole, are others."""
+def target_of(subject: Subject, world: RoundWorld) -> Tensor:
+    """What the run showed after the rounds that are looked at, [looks, dimension]."""
+    if world.looks == (subject.rounds,):
+        return Layout.of(subject.module).row(subject.module)[None]
+    return torch.stack([subject.releases[round - 1] for round in world.looks])
 
-    there: Population
-    kind: str
-    swaps: dict[int, list[tuple[int, Records]]]
 
-    def __call__(self, number: int) -> Client:
-        client = self.there.client(number)
-        own = self.swaps.get(number)
-        if own is None:
-            return client
-        if self.kind == "client":
-            return Client(own[0][1], client.test)
-        x, y = (part.clone() for part in client.train)
-        for position, other in own:
-            x[position], y[position] = other.x[0], other.y[0]
-        return Client(Records(x, y), client.test)
+def _notes(subject: Subject, units: Units, source: str, looks: tuple[int, ...]) -> tuple[str, ...]:
+    kind, count = units.kind, units.pairs
+    known = [
+        f"Members are {count} {kind}s of the run, chosen by chance; as many others come from {source}.",
+        "The attacker sees the final model only."
+        if len(looks) == 1
+        else f"The attacker sees the models after {len(looks)} rounds, the last among them.",
+        "The attacker knows the recipe with all its settings, the two candidates for each place and all records beside them, and "
+        "runs the recipe again with either. That is more than most attackers know; it is what the guarantee for one "
+        f"{kind} assumes of them.",
+    ]
+    if subject.prepared.request.data.test is not None:
+        known.append(
+            "Those who were held out are of another data set: a score may tell data sets apart, and not members."
+        )
+    if subject.prepared.basis is not None:
+        known.append("Shadows share the basis that the run has learnt, so what the basis tells is not attacked.")
+    return tuple(known)
 
 
 def _held_out(subject: Subject) -> tuple[Records, str]:
@@ -177,11 +95,7 @@ def _of_records(
         torch.stack([part[at] for part, (_, at) in zip(parts, places, strict=True)]) for parts in zip(*own, strict=True)
     )
     second = Records(others.x[:pairs], others.y[:pairs])
-    return Units.of_records(Records(x, y), second), places, _one_by_one(second)
-
-
-def _one_by_one(records: Records) -> tuple[Records, ...]:
-    return tuple(Records(records.x[i : i + 1], records.y[i : i + 1]) for i in range(records.count))
+    return Units.of_records(Records(x, y), second), places, one_by_one(second)
 
 
 def _of_clients(
