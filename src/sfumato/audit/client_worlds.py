@@ -42,7 +42,7 @@ class Real:
 
 def client_worlds(asked: Asked, real: Real | None = None) -> ClientWorlds:
     """The worlds in which one client differs."""
-    payment = asked.payment
+    payment, asked_length = asked.payment, asked.proof.before[2].dimension
     if isinstance(asked.round.channel, Shuffler):
         raise BadValue(
             "what a shuffler hides cannot be audited by one canary: many messages would have to be modelled."
@@ -76,7 +76,7 @@ def client_worlds(asked: Asked, real: Real | None = None) -> ClientWorlds:
         world = dataclasses.replace(world, train=real is not None)
         again.append(world if here else dataclasses.replace(world, size=count - 1))
     quiet = _quiet(again[1].slots)
-    shown = Density(law, stddev), seen
+    shown = Density(law, stddev), seen, asked_length
     built = ClientWorlds(asked, (again[0], again[1]), rows, count - 1, fixed, quiet, hidden, *shown)
     if real is None and drawn is None and count > 1 and built.look(built.opening()).others.any():
         return client_worlds(

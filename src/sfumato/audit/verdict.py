@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -81,7 +82,7 @@ class Verdict:
         if self.claimed is None:
             return f"Nothing is claimed for {self._whose}: there is nothing to hold an attack against."
         upper = rounded_up(self.claimed, 4)
-        lower = f"{self.best:.3f} at confidence {self.confidence:g}"
+        lower = f"{_down(self.best)} at confidence {self.confidence:g}"
         if self.refuted and self.proven:
             return (
                 f"BROKEN: epsilon {upper} is claimed for {self._whose}, and the attack contradicts it at confidence "
@@ -97,18 +98,23 @@ class Verdict:
         found = [self.sentence]
         if self.bounds is not None and self.claimed is not None:
             upper = "proven, at most" if self.proven else "claimed, not proven"
-            table = [(upper, self.claimed, "")]
+            table = [(upper, rounded_up(self.claimed, 4), "")]
             for name, value in sorted(self.bounds.items(), key=lambda item: -item[1]):
-                table.append(("measured, at least", value, NAMES.get(name, name)))
+                table.append(("measured, at least", _down(value), NAMES.get(name, name)))
             if self.belief is not None:
-                table.append((f"believed, {self.confidence:.0%}", self.belief, "Bayesian, no confidence bound"))
-            found += ["", *(f"  {word:<20} {value:8.3f}  {why}".rstrip() for word, value, why in table)]
+                table.append((f"believed, {self.confidence:.0%}", _down(self.belief), "Bayesian, no confidence bound"))
+            found += ["", *(f"  {word:<20} {value:>8}  {why}".rstrip() for word, value, why in table)]
         if self.one_run is not None:
             found += ["", OneRun(**self.one_run).line()]
         if self.errors is not None:
             said = "Scores above the threshold: {false_positives} of {absent} runs without the canary; below: {false_negatives} of "
             found += ["", (said + "{present} with it.").format(**self.errors)]
         return [*found, *(f"{words[0].upper()}{words[1:]}." for words in (*self.words, *self.notes))]
+
+
+def _down(bound: float) -> str:
+    """A lower bound with three digits after the point that is still one."""
+    return f"{math.floor(1000 * bound) / 1000:.3f}" if math.isfinite(bound) else "infinite"
 
 
 @dataclass(frozen=True)

@@ -45,16 +45,18 @@ class ClientWorlds:
     hidden: bool  # whether nobody sees that the canary was drawn
     density: Density
     seen: list[Tensor] = field(repr=False)
+    length: int  # of a message of the round that was asked about
     _looks: dict[str, Look] = field(default_factory=dict, repr=False)
 
     @property
     def words(self) -> tuple[str, ...]:
         """What was run, for people."""
         others = "real" if self.worlds[1].train else "opposite" if self.rows.other.any() else "zero"
-        return (
-            f"a canary client among {self.canary} others, whose rows are {others}",
-            f"{self.rows.present.shape[0]} coordinates stand for a message of {self.asked.dimension}",
-        )
+        alone = f"a canary {self.asked.unit} and no other client"
+        beside = f"a canary {self.asked.unit}; the rows of {self.canary} other client{'s' * (self.canary > 1)} are {others}"
+        length, here = self.length, len(self.rows.present)
+        stand = (f"{here} coordinates stand for a message of {length:,}",) if here < length else ()
+        return (beside if self.canary else alone, *stand)
 
     def score(self, present: bool, key: Key) -> float:
         """The log-likelihood ratio of one run, from a fresh key."""
