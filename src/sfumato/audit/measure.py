@@ -13,7 +13,7 @@ import numpy as np
 from sfumato.account import accountant
 from sfumato.account.dominating import merged_gaussian
 from sfumato.account.event import Event, Unit
-from sfumato.audit.asked import Asked
+from sfumato.audit.asked import Asked, NoCanary
 from sfumato.audit.bounds import Errors, Scores, bayesian, clopper_pearson, gaussian_fit
 from sfumato.audit.family import Family, rejects
 from sfumato.errors import BadValue
@@ -91,11 +91,9 @@ def is_gaussian(event: Event | None) -> bool:
 
 def worlds_of(asked: Asked, real: Any = None) -> Worlds:
     """The two worlds that lie furthest apart for what is asked."""
-    if asked.round.nonprivate:
-        raise BadValue("this round hides nothing, so there is nothing to hold an attack against.")
     if asked.payment.slot == "local":
         if asked.unit is Unit.CLIENT or not isinstance(asked.round.local, DpSgd):
-            raise BadValue(f"{type(asked.round.local).__name__} has no canary of the unit {asked.unit}.")
+            raise NoCanary(f"{type(asked.round.local).__name__} has no canary of the unit {asked.unit}")
         from sfumato.audit.record_worlds import record_worlds
 
         return record_worlds(asked)
