@@ -91,10 +91,10 @@ def _watched(asked: Asked, canary: int, seen: list[Tensor]) -> tuple[Round, bool
     if payment.slot == "server":
         server: list[Any] = list(round.server)
         server[payment.nth] = WatchedNoise(payment.piece, seen)
-        return replace(round, server=tuple(server)), True, payment.piece.law.stddev(payment.claim)
+        return replace(round, server=tuple(server)), True, _stddev(asked)
     if payment.slot == "client":
         watches = WatchedMessages(canary, seen)
-        return replace(round, client=(*round.client, watches)), False, payment.piece.law.stddev(payment.claim)
+        return replace(round, client=(*round.client, watches)), False, _stddev(asked)
     assert payment.slot == "channel", "private local steps have worlds of their own"
     share, cohort = payment.claim.share, round.sample.cohort_size(payment.claim)
     assert share is not None and cohort is not None, "shares of a known cohort"
@@ -109,6 +109,12 @@ def _watched(asked: Asked, canary: int, seen: list[Tensor]) -> tuple[Round, bool
         asked.view == "world",
         share * math.sqrt(cohort) * factor,
     )
+
+
+def _stddev(asked: Asked) -> float:
+    """The noise on each coordinate where it is paid for, as the proof has it; where nothing is proven, as the law does."""
+    found = asked.proof.stddev
+    return asked.payment.piece.law.stddev(asked.payment.claim) if found is None else found
 
 
 def _quiet(slots: Slots) -> Slots:

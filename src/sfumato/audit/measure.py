@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -28,6 +28,7 @@ _FEWEST, MOST = 100, 2000
 Told = Callable[[int, int], object]  # how many runs are done, of how many
 
 
+@runtime_checkable
 class Worlds(Protocol):
     """Two neighbouring worlds that can be run again and again."""
 
@@ -70,6 +71,11 @@ class Measured:
         if fits:
             found["gaussian_fit"] = gaussian_fit(self.absent, self.present, delta, alpha - share)
         return found
+
+    def certain(self, family: Family | None, delta: float) -> dict[str, float]:
+        """Lower bounds that hold together but for a chance of one in a million: those that need no normal scores."""
+        found = {"clopper_pearson": clopper_pearson(self.errors, delta, CERTAIN)}
+        return found if family is None else {**found, "family": family.lower_bound(self.errors, delta, CERTAIN)}
 
     def belief(self, delta: float, alpha: float) -> float:
         """The Bayesian bound, which is no confidence bound."""

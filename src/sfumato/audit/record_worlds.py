@@ -78,7 +78,9 @@ def record_worlds(asked: Asked) -> RecordWorlds:
     """The worlds in which one record differs, for private local training."""
     local = asked.round.local
     if not isinstance(local, DpSgd):
-        raise NoCanary(f"{type(local).__name__} is no private local training of a known kind, so its records have no canary")
+        raise NoCanary(
+            f"{type(local).__name__} is no private local training of a known kind, so its records have no canary"
+        )
     dimension = _SMALL if asked.event is not None and _cheap(asked).event == asked.event else asked.dimension
     relation = asked.proof.relation
     fixed = isinstance(local.batch, FixedSize)

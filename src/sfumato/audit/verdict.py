@@ -179,7 +179,7 @@ def audit(
         else ("no family is known for this event, so only bounds that need none are printed",)
     )
     bounds = measured.bounds(asked, family, delta, alpha)
-    certain = measured.bounds(asked, family, delta, CERTAIN)
+    certain = measured.certain(family, delta)
     refuted = (
         measured.refutes(asked.event, delta, CERTAIN)
         if asked.event is not None
