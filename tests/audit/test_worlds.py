@@ -30,17 +30,30 @@ from sfumato import (
     Unit,
 )
 from sfumato.account import accountant
+from sfumato.audit import verdict
 from sfumato.audit.asked import Asked
 from sfumato.audit.measure import measure, worlds_of
 from sfumato.audit.scores import Density, Look
-from sfumato.audit.verdict import How, audit
+from sfumato.audit.verdict import How, Verdict
 from sfumato.key import Key
+from sfumato.pieces.context import Context
 from sfumato.pieces.law import Laplace
 from sfumato.pieces.staircase import Staircase
-from tests.helpers import dp_round
-from tests.sabotage.test_sabotage import ClipsNothing, DrawsEveryone, TwoThirdsOfTheNoise
+from tests.helpers import dp_round, unchecked
+from tests.sabotage.test_sabotage import ClipsNothing, DrawsEveryone, Wraps
 
 KEY = Key.from_seed(2)
+
+
+class HalfTheNoise(Wraps):
+    def __call__(self, value: torch.Tensor, context: Context) -> torch.Tensor:
+        return value + self.noise(value, context) / 2
+
+
+def audit(asked: Asked, how: How) -> Verdict:
+    """Without the tests' type checker, which takes longer than a round does."""
+    with unchecked():
+        return verdict.audit(asked, how)
 
 
 def _asked(round: Round, rounds: int = 2, population: int = 20, **other: Any) -> Asked:
@@ -108,8 +121,9 @@ def test_scores_of_runs_have_the_law_of_made_up_ones(name: str) -> None:
     """What the engine shows is what the scorer thinks it shows, in both worlds."""
     worlds = worlds_of(ROUNDS[name][0])
     for present in (False, True):
-        imagined = worlds.imagined(present, 2000, KEY.child("imagined", world=int(present)))
-        run = [worlds.score(present, KEY.child("run", world=int(present), n=n)) for n in range(120)]
+        with unchecked():
+            imagined = worlds.imagined(present, 2000, KEY.child("imagined", world=int(present)))
+            run = [worlds.score(present, KEY.child("run", world=int(present), n=n)) for n in range(80)]
         assert stats.ks_2samp(run, imagined).pvalue > 1e-5
 
 
@@ -146,26 +160,24 @@ def test_a_staircase_falls_by_whole_steps() -> None:
     ("round", "rounds"),
     [
         (dp_round(client=(ClipsNothing(1.0),)), 1),
-        (dp_round(sample=Everyone(), server=(TwoThirdsOfTheNoise(),)), 10),
-        (dp_round(sample=DrawsEveryone(0.05)), 3),
+        (dp_round(sample=Everyone(), server=(HalfTheNoise(),)), 4),
+        (dp_round(sample=DrawsEveryone(0.05)), 2),
     ],
     ids=["clip", "noise", "sampler"],
 )
 def test_a_broken_clip_noise_or_sampler_is_called_broken(round: Round, rounds: int) -> None:
-    found = audit(_asked(round, rounds), How(KEY, 1e-5, runs=250))
+    found = audit(_asked(round, rounds), How(KEY, 1e-5, runs=200))
     assert found.broken and "BROKEN" in found.sentence
 
 
 @pytest.mark.parametrize("round", [dp_round(sample=Everyone()), dp_round(), _records(Poisson(0.5))])
 def test_a_sound_round_is_not(round: Round) -> None:
     asked = _asked(round, 3)
-    found = audit(asked, How(KEY, 1e-5, runs=150))
+    found = audit(asked, How(KEY, 1e-5, runs=100))
     assert not found.broken and found.claimed == accountant().epsilon(asked.event, 1e-5)  # type: ignore[arg-type]
     assert found.bounds is not None and 0.0 < found.best < found.claimed * 1.2
     fits = round.unit is Unit.CLIENT and isinstance(round.sample, Everyone)
     assert set(found.bounds) == {"family", "clopper_pearson", *(["gaussian_fit"] if fits else [])}
-        {"gaussian_fit"} if round.sample == Everyone() and round.unit is Unit.CLIENT else set()
-    )
     assert max(found.certain.values()) <= found.claimed  # type: ignore[union-attr]
 
 
@@ -188,7 +200,7 @@ def test_the_servers_view() -> None:
     nothing = audit(_asked(dp_round(), view="server"), How(KEY, 1e-5))
     assert nothing.claimed is None and not nothing.broken and "Nothing is claimed" in nothing.sentence
     noisy = dp_round(sample=Everyone(Relation.REPLACE), client=(Clip(1.0), AddNoise(Gaussian(2.0))), server=())
-    found = audit(_asked(noisy, view="server"), How(KEY, 1e-5, runs=150))
+    found = audit(_asked(noisy, view="server"), How(KEY, 1e-5, runs=100))
     assert found.view == "server" and found.best > 0.0
 
 
