@@ -49,21 +49,23 @@ def _laws(check: Callable[[], object]) -> bool:
     return False
 
 
-def caught_by_audit(round: Round) -> bool:
-    """Whether a canary audit calls it broken, or cannot even run it."""
+def by_audit(round: Round) -> str:
+    """Whether a canary audit calls it broken; or why it comes to no verdict."""
     try:
         asked = Asked(round, _POPULATION, 8, _ROUNDS, round.unit)
         with unchecked():
-            return audit(asked, How(Key.from_seed(1), 1e-5, runs=_RUNS)).broken
+            return "caught" if audit(asked, How(Key.from_seed(1), 1e-5, runs=_RUNS)).broken else ""
     except SfumatoError:
-        return True
+        return "refused"
+    except RuntimeError:
+        return "does not run"
 
 
 def table() -> list[str]:
     """Lines of Markdown."""
     lines = ["| mistake | the laws | an audit |", "|---|---|---|"]
     for name, check, round in rows():
-        laws, audited = _laws(check), caught_by_audit(round)
+        laws, audited = _laws(check), by_audit(round)
         assert laws or audited, f"{name} is caught by nothing"
-        lines.append(f"| {name} | {'caught' if laws else ''} | {'caught' if audited else ''} |")
+        lines.append(f"| `{name}` | {'caught' if laws else ''} | {audited} |")
     return lines

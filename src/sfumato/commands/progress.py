@@ -85,11 +85,13 @@ class Runs:
 
     def _told(self, done: int, total: int) -> None:
         now = time.monotonic()
+        if done == 1:  # what came before was choosing a threshold
+            self._shown = self._started = now
         if self._bar is not None:
             self._bar.update(self._task, completed=done, total=total)
         elif self._say is not None and (now - self._shown >= _EVERY or done == total):
             self._shown = now
-            left = (now - self._started) / done * (total - done)
+            left = (now - self._started) / max(1, done - 1) * (total - done)
             self._say(f"run {done}/{total} of each world  {left:.0f} s left")
 
     def __exit__(self, *_: object) -> None:

@@ -7,6 +7,7 @@ from functools import partial
 from importlib.resources import files
 
 from sfumato.report import parts
+from sfumato.report.audits import audits
 from sfumato.report.curves import accuracy_against_epsilon, accuracy_by_round, epsilon_by_round, measure
 from sfumato.report.markup import Html, element, join
 from sfumato.report.read import Record
@@ -42,6 +43,7 @@ def one_run(run: Record) -> str:
         element("h2", "Round by round"),
         element("div", accuracy, spent, class_="pictures"),
         parts.derivation(run),
+        audits(run),
         parts.again(run),
     )
 
