@@ -12,11 +12,13 @@ import torch
 from sfumato.audit.attack import Keep, Subject
 from sfumato.audit.attacks import ATTACKS, build, find
 from sfumato.audit.canary_record import CanaryRecord
+from sfumato.audit.default_attack import Membership
 from sfumato.audit.membership import Lira, Rmia, Scores, Threshold, in_turn, summary
 from sfumato.audit.roc import Roc
 from sfumato.audit.run_world import world_of
 from sfumato.audit.shadows import Seen, shadows_of
 from sfumato.audit.shokri import Shokri
+from sfumato.audit.study import study
 from sfumato.errors import BadValue
 from sfumato.key import Key
 from tests.audit.runs import noisy_labels, train
@@ -145,7 +147,17 @@ def test_attacks_are_built_by_name_with_their_options() -> None:
         build("lira", {"shadows": "many"})
 
 
-OWN = ("threshold", "lira", "rmia", "shokri", "canary")
+@pytest.mark.parametrize(
+    ("seconds", "name", "word"), [(1000.0, "rmia", "16 shadows"), (1e-6, "threshold", "No shadow")]
+)
+def test_the_default_attack_keeps_to_its_time(seconds: float, name: str, word: str, tmp_path: Path, keep: Keep) -> None:
+    subject = Subject.of(train(tmp_path / "run", rounds=1, clients=10))
+    found = Membership(seconds=seconds, most=40)(subject, keep, quiet)
+    assert found.attack == name and word in found.notes[-1]
+    assert ("shadows in turn: auc" in found.numbers) == (name == "rmia")
+
+
+OWN = ("membership", "threshold", "lira", "rmia", "shokri", "canary")
 
 
 @pytest.mark.parametrize(
@@ -163,3 +175,12 @@ def test_what_cannot_be_meant_is_refused(attack: Lira, words: str, tmp_path: Pat
     subject = Subject.of(train(tmp_path / "run", rounds=1))
     with pytest.raises(BadValue, match=words):
         attack(subject, keep, quiet)
+
+
+def test_a_study_attacks_models_in_turn(keep: Keep) -> None:
+    found, models = study({Lira(): 6, Rmia(): 3}, noisy_labels(), 6, keep, quiet)
+    assert len(models) == 6 and set(found) == {"lira", "rmia"}
+    mean, (low, high) = found["rmia"]["auc"]
+    assert low < mean < high and mean > 0.6
+    with pytest.raises(BadValue, match="at least 4 models"):
+        study({Lira(): 2}, noisy_labels(), 2, keep, quiet)

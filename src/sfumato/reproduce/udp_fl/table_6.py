@@ -10,10 +10,10 @@ import torch
 
 from sfumato.audit.attack import Keep
 from sfumato.audit.canary_record import CanaryRecord
-from sfumato.audit.membership import Lira, Scores, in_turn
+from sfumato.audit.membership import Lira, Scores
 from sfumato.audit.round_world import RoundWorld, one_by_one
-from sfumato.audit.shadows import Seen, shadows_of
 from sfumato.audit.shokri import Shokri
+from sfumato.audit.study import study
 from sfumato.audit.units import Units
 from sfumato.data.population import Population, Records
 from sfumato.engine.plan import Plan
@@ -90,13 +90,9 @@ ATTACKED = Work("sfumato.reproduce.udp_fl.membership", attacked)
 def _attacked(settings: Settings, seed: int) -> dict[str, Any]:
     world, test = world_of(settings, seed)
     keep, tell = Keep(None, seed), lambda line: None
-    rows, held = shadows_of(world, settings["models"], keep, tell)
-    seen = Seen.of(world, rows[0], rows, held)
-    canary = CanaryRecord(steps=settings["canary_steps"])
-    turns: tuple[tuple[Scores, int], ...] = (
-        (Shokri(), settings["models"]), (Lira(), settings["models"]), (canary, settings["canary_targets"]),
-    )  # fmt: skip
-    found = {attack.name: in_turn(attack, seen, targets, keep, tell) for attack, targets in turns}
+    many, canary = settings["models"], CanaryRecord(steps=settings["canary_steps"])
+    attacks: dict[Scores, int] = {Shokri(): many, Lira(): many, canary: settings["canary_targets"]}
+    found, rows = study(attacks, world, many, keep, tell)
     derivation = world.round.derive(population=settings["clients"], dimension=Layout.of(world.module).dimension)
     return {
         "found": {name: {word: [mean, *band] for word, (mean, band) in one.items()} for name, one in found.items()},
