@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from sfumato.key import Key
 _FEWEST_IN_TURN = 4
 
 
+@runtime_checkable
 class Scores(Protocol):
     """A membership attack as a function of what is seen: the higher a unit's score, the more it looks like a member."""
 

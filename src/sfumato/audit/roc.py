@@ -32,7 +32,7 @@ class Roc:
         from sklearn.metrics import roc_curve
 
         held, values = np.asarray(member, dtype=bool), np.asarray(scores, dtype=np.float64)
-        values = np.nan_to_num(values, nan=-np.inf, posinf=1e300, neginf=-1e300)
+        values = np.nan_to_num(values, nan=-1e300, posinf=1e300, neginf=-1e300)
         false, true, _ = roc_curve(held, values, drop_intermediate=False)
         return Roc(false, true, int((~held).sum()), int(held.sum()))
 

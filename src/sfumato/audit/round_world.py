@@ -62,12 +62,24 @@ class RoundWorld:
         return torch.stack([self._run(choice, key) for choice, key in zip(choices, keys, strict=True)])
 
     def _run(self, choice: Tensor, key: Key) -> Tensor:
-        load, name = _Replaced(self.population, self.units.kind, self._swaps(choice)), digest(self._data, choice)
-        people = replace(self.population, load=load, fingerprint=name, source="", origin=None)
-        seed, given = int(key.integers(1)[0]), (self.round, people, self.module, self.objective)
-        run = simulate(*given, rounds=self.rounds, seed=seed, plan=self.engine, device=self.device)
+        seed, people = int(key.integers(1)[0]), self.with_choice(choice)
+        run = simulate(
+            self.round,
+            people,
+            self.module,
+            self.objective,
+            rounds=self.rounds,
+            seed=seed,
+            plan=self.engine,
+            device=self.device,
+        )
         wanted = set(self.looks)
         return torch.stack([progress.params.cpu() for progress in run if progress.round in wanted])
+
+    def with_choice(self, choice: Tensor) -> Population:
+        """The population where each place has its first candidate if the choice is true, and else its second."""
+        load, name = _Replaced(self.population, self.units.kind, self._swaps(choice)), digest(self._data, choice)
+        return replace(self.population, load=load, fingerprint=name, source="", origin=None)
 
     def _swaps(self, choice: Tensor) -> dict[int, list[tuple[int, Records]]]:
         """Who gets what in place of the first candidate: by client, the position and the record or records."""

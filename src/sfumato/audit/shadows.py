@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,7 @@ _AT_ONCE = 1000  # records that a model is asked about
 _MOST = 50.0  # a confidence beyond it is as good as certain
 
 
+@runtime_checkable
 class World(Protocol):
     """Trains models on one candidate of each pair, as the attacked one was trained."""
 
