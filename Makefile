@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test lint types processes attacks faults bench clean
+.PHONY: run test lint types processes attacks audits faults bench clean
 
 run: $(READY)
 	$(BIN)/sfumato train --auto
@@ -27,6 +27,11 @@ processes: $(READY)
 # Slow evidence: explicit attacks on random small rounds, for longer than the tests have time for.
 attacks: $(READY)
 	$(BIN)/python -m tests.attacks --seconds 600
+
+# Slow evidence: 200 short audits of random sound rounds, none of which may be called broken; and what catches which sabotage.
+audits: $(READY)
+	$(BIN)/python -m tests.audit --audits 200
+	$(BIN)/python -m tests.audit --table
 
 # Slow evidence: a federation of real processes, killed everywhere, and 200 rounds among random faults.
 faults: $(READY)

@@ -263,3 +263,25 @@ def test_a_regression_is_not_called_accuracy(tmp_path: Path) -> None:
 def test_equal_runs_give_equal_bytes(tmp_path: Path) -> None:
     folder = proven(tmp_path / "run")
     assert page(folder).source == page(folder).source
+
+
+def _audited(folder: Path, **changed: Any) -> Path:
+    told = {
+        "rounds": json.loads((folder / "run.json").read_text())["rounds"], "claimed": 2.0001, "proven": True, "confidence": 0.95,
+        "runs": 500, "bounds": {"family": 1.4199, "clopper_pearson": 0.5}, "broken": False, "sentence": "No <b>contradiction</b>.",
+    }  # fmt: skip
+    (folder / "audit.json").write_text(json.dumps({**told, **changed}))
+    return folder
+
+
+def test_what_canaries_showed_stands_on_the_page(tmp_path: Path) -> None:
+    folder = _audited(proven(tmp_path / "run"))
+    found = page(folder)
+    assert "Held against attacks" in found.text and "2.001" in found.text  # an upper bound rounded up
+    assert "1.419" in found.text and "1.420" not in found.text  # a lower one down
+    assert "<b>contradiction" not in found.source and "Contradicted" not in found.text
+    assert "Contradicted" in page(_audited(folder, broken=True)).text
+
+
+def test_an_audit_of_fewer_rounds_is_not_shown(tmp_path: Path) -> None:
+    assert "Held against attacks" not in page(_audited(proven(tmp_path / "run"), rounds=1)).text

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from sfumato.commands.account import account
+from sfumato.commands.audit import audit
 from sfumato.commands.curve import curve
 from sfumato.commands.deploy import deploy
 from sfumato.commands.evaluate import evaluate
@@ -40,6 +41,7 @@ for command in (
     recipes,
     explain,
     evaluate,
+    audit,
     report,
     account,
     plan,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from sfumato.guarantee import rounded_up
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 
 _ROOM = 60  # columns that numbers, a bar and the time left need; numbers are never cut off
+_EVERY = 5.0  # seconds between two lines about runs
 
 
 def follow(run: Run, *, quiet: bool) -> None:
@@ -66,3 +68,44 @@ def _lines(run: Run) -> None:
         left = (now - started) / max(1, done.round - first) * (rounds - done.round)
         parts = (f"round {done.round}/{rounds}", words, f"{left:.0f} s left")
         print("  ".join(part for part in parts if part), file=sys.stderr, flush=True)
+
+
+class Runs:
+    """A live bar in a terminal, a line now and then elsewhere, nothing where nobody asked."""
+
+    def __init__(self, say: Callable[[str], object] | None) -> None:
+        self._say, self._bar, self._task = say, None if say is None or not sys.stderr.isatty() else _runs_bar(), None
+        self._shown = self._started = time.monotonic()
+
+    def __enter__(self) -> Callable[[int, int], object]:
+        if self._bar is not None:
+            self._bar.start()
+            self._task = self._bar.add_task("", total=None)
+        return self._told
+
+    def _told(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if done == 1:  # what came before was choosing a threshold
+            self._shown = self._started = now
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, total=total)
+        elif self._say is not None and (now - self._shown >= _EVERY or done == total):
+            self._shown = now
+            left = (now - self._started) / max(1, done - 1) * (total - done)
+            self._say(f"run {done}/{total} of each world  {left:.0f} s left")
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def _runs_bar() -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    count = TextColumn(
+        "run {task.completed}/{task.total}" if console.width >= _ROOM else "{task.completed}/{task.total}"
+    )
+    more = (BarColumn(bar_width=None), TimeRemainingColumn(compact=True)) if console.width >= _ROOM else ()
+    return Progress(count, *more, console=console)

@@ -1,4 +1,4 @@
-"""What a report knows of a run: run.json, metrics.jsonl and the text of run.toml. Nothing else in the folder is opened.
+"""What a report knows of a run: run.json, metrics.jsonl, audit.json and the text of run.toml. Nothing else in the folder is opened.
 
 The diagnostics are not private, and are kept in a folder of their own; so a report cannot show them by mistake.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ class Record:
     summary: dict[str, Any]
     points: tuple[Point, ...]
     toml: str
+    audit: dict[str, Any] = field(default_factory=dict)  # what worst-case canaries showed, where it was audited
 
     def text(self, key: str) -> str:
         """A value of run.json as text; empty where there is none."""
@@ -118,7 +119,17 @@ def distinct_names(folders: Sequence[Path]) -> list[str]:
 
 def _read(folder: Path, name: str) -> Record:
     summary = read_summary(folder)
-    return Record(name, summary, _points(folder / "metrics.jsonl"), read_text(folder / "run.toml") or "")
+    toml, audit = read_text(folder / "run.toml") or "", _audit(folder / "audit.json")
+    return Record(name, summary, _points(folder / "metrics.jsonl"), toml, audit)
+
+
+def _audit(path: Path) -> dict[str, Any]:
+    """What canaries showed; empty where nobody looked."""
+    try:
+        found = json.loads(read_text(path) or "{}")
+    except ValueError:
+        raise DataError(f"{path} cannot be read. Audit the run again, or remove the file.") from None
+    return found if isinstance(found, dict) else {}
 
 
 def _points(path: Path) -> tuple[Point, ...]:

@@ -34,6 +34,7 @@ TABLES = {
     "udp-fl-figure-6": "With and without a shuffler; what one is worth to messages that are private as a whole",
     "udp-fl-table-4": "CIFAR-10 by epsilon",
     "udp-fl-table-5": "Seconds of training and of the search for the noise, and bytes",
+    "udp-fl-table-6": "Membership attacks by epsilon: Shokri's, LiRA and Canary, CIFAR-10",
     "ae-dpfl-settings": "What the appendix's settings cost; no training",
     "ae-dpfl-digits": "MNIST clients, USPS public: votes and DP-FedAvg at one epsilon, and ceilings",
     "ae-dpfl-crossing": "Where voting wins: by epsilon, queries and clients",

@@ -110,6 +110,7 @@ class Request:
     diagnostics: bool = _asked(
         False, "Write norms, cohort sizes and personal accuracy to a folder of their own: NOT private."
     )
+    keep_releases: bool = _asked(False, "Keep the model of every round in the run's folder: released values only.")
     unproven: bool = _asked(False, "Train what cannot be proven; no epsilon is printed.")
     secure: bool = _asked(False, "Exact noise on a grid: the guarantee then assumes nothing of floating point.")
     data: DataRequest = field(default_factory=DataRequest)

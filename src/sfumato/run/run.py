@@ -30,6 +30,7 @@ from sfumato.run.clients import clients_of
 from sfumato.run.folder import Line, locked_folder, read_lines, write_diagnostics
 from sfumato.run.personal_scores import PersonalScores
 from sfumato.run.prepare import Prepared, model_of
+from sfumato.run.releases import write_release
 from sfumato.run.request import ModelRequest
 from sfumato.run.summary import basis_noise, planned_round, resolved, summary
 from sfumato.voting.told import told
@@ -232,6 +233,8 @@ class Run:
         """A line of metrics.jsonl; of the diagnostics too, if they were asked for."""
         request = self.prepared.request
         due = progress.round % request.evaluate_every == 0 or progress.round == request.rounds
+        if request.keep_releases:  # before its line, so that every line has its release
+            write_release(folder, progress.round, progress.params)
         metrics = self._measured(progress.module) if due else {}
         epsilon = self.epsilon(progress) if due else None
         line = Line(progress.round, epsilon, metrics.get(self.prepared.objective.primary), metrics)

@@ -1,0 +1,90 @@
+"""What an audit is asked: which round, for whose data, who looks; and where in the round its noise is paid for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from sfumato.account.event import ByClient, Event, Unit, why_not_private
+from sfumato.claim import Claim
+from sfumato.derive import Derivation, UnitDerivation, pieces
+from sfumato.errors import BadValue, nearest
+from sfumato.round import Round
+
+OTHERS = ("auto", "zero", "opposite", "real")
+VIEWS = ("world", "server")
+
+
+class NoCanary(BadValue):
+    """No canary is known for this round: nothing is measured, and nothing is wrong."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A round and its settings, as a run has them. `others` is what clients beside the canary send."""
+
+    round: Round
+    population: int
+    dimension: int
+    rounds: int
+    unit: Unit
+    view: str = "world"
+    others: str = "auto"
+    layers: int = 1
+
+    def __post_init__(self) -> None:
+        for word, known in ((self.others, OTHERS), (self.view, VIEWS)):
+            if word not in known:
+                raise BadValue(f"{word!r} is not known to an audit. {nearest(word, known)}")
+
+    @cached_property
+    def derivation(self) -> Derivation:
+        return self.round.derive(population=self.population, dimension=self.dimension)
+
+    @cached_property
+    def proof(self) -> UnitDerivation:
+        """What is proven for the unit; for a round that is not proven, the walk that was tried."""
+        if self.round.unproven:
+            return self.derivation.primary
+        if self.unit not in self.derivation.units:
+            raise self.derivation.refused[self.unit]
+        return self.derivation.units[self.unit]
+
+    @property
+    def event(self) -> Event | None:
+        """What is proven that all rounds cost in this view; None where nothing is."""
+        found = None if self.round.unproven else self.proof.seen(self.view, self.rounds)
+        return None if found is None or why_not_private(found) is not None else found
+
+    @cached_property
+    def payment(self) -> Payment:
+        """Where the round is paid for."""
+        if any(isinstance(part, ByClient) for part in self.proof.world.walk()):
+            raise NoCanary(
+                "clients of this round have settings of their own, and canaries stand for clients that are alike. Audit a round "
+                "without budgets of single clients."
+            )
+        every = list(zip(pieces(self.round), self.proof.before, strict=True))
+        for nth, ((slot, piece), claim) in enumerate(every[:-1]):
+            paid = claim.world is None and every[nth + 1][1].world is not None
+            if paid or (self.round.unproven and slot in ("local", "client", "server") and _noise(piece)):
+                same = [other for other, ((name, _), _) in enumerate(every) if name == slot]
+                return Payment(slot, same.index(nth), piece, claim)
+        raise BadValue(
+            "no piece of this round adds noise that is known, so there is nothing to hold an attack against."
+        )
+
+
+def _noise(piece: Any) -> bool:
+    return piece.noise_and_norm() is not None
+
+
+@dataclass(frozen=True)
+class Payment:
+    """The piece that pays, its slot and place there, and the claim that reached it."""
+
+    slot: str
+    nth: int
+    piece: Any = field(repr=False)
+    claim: Claim = field(repr=False)

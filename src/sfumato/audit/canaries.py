@@ -1,0 +1,184 @@
+"""Pieces that put canaries into a round and watch what it shows, and leave everything else of the round as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from sfumato.claim import Claim
+from sfumato.data.population import Records
+from sfumato.gradients import LossPerRecord
+from sfumato.local.task import Task
+from sfumato.pieces.context import Context, Facts
+from sfumato.pieces.protocol import Aggregate, ClientPiece, LocalPiece, ServerPiece, State, StepRule
+from sfumato.shapes import Rows
+from sfumato.update import Layout
+
+
+@dataclass(frozen=True)
+class Canaries(LocalPiece):
+    """Clients from number `first` on send what `rows` holds for them, one row each; those before train by `inner`.
+
+    States what `inner` states: a row that a canary sends is one that the proof allows any client to send.
+    """
+
+    inner: LocalPiece
+    first: int
+    rows: Tensor = field(repr=False, compare=False)
+    fresh_rows: ClassVar[bool] = True
+
+    def train(self, task: Task) -> Rows:
+        numbers = torch.tensor(task.ids, dtype=torch.int64) - self.first
+        found = self.rows[numbers.clamp(min=0)]
+        trained = [place for place, number in enumerate(numbers.tolist()) if number < 0]
+        if trained:
+            found[trained] = self.inner.train(task.some(trained)).to(found)
+        return found
+
+    def carry(self, claim: Claim) -> Claim:
+        return self.inner.carry(claim)
+
+    def unproven(self, claim: Claim) -> Claim:
+        return self.inner.unproven(claim)
+
+    @property
+    def keeps_grid(self) -> bool:
+        return self.inner.keeps_grid
+
+    @property
+    def keeps_distances(self) -> bool:
+        return self.inner.keeps_distances
+
+    @property
+    def named(self) -> tuple[tuple[int, ...], ...]:
+        return self.inner.named
+
+    def noise_and_norm(self) -> tuple[float, float | None] | None:
+        return self.inner.noise_and_norm()
+
+    def prepare(self, facts: Facts) -> Tensor | None:
+        return self.inner.prepare(facts) if self.first else None
+
+    def message_length(self, layout: Layout) -> int:
+        return self.inner.message_length(layout)
+
+    def check(self, module: nn.Module, loss: LossPerRecord, example: Records) -> None:
+        self.inner.check(module, loss, example)
+
+    def controlled(self, round: int) -> float | None:
+        return self.inner.controlled(round)
+
+    @property
+    def one_by_one(self) -> bool:
+        return self.inner.one_by_one
+
+
+@dataclass(frozen=True)
+class WatchedNoise(ServerPiece):
+    """The server's noise, and whoever sees what comes out of it: all that the proof says anybody sees."""
+
+    inner: ServerPiece
+    seen: list[Tensor] = field(repr=False, compare=False)
+
+    def __call__(self, value: Tensor, context: Context) -> Tensor:
+        found = self.inner(value, context)
+        self.seen.append(found.double().clone())
+        return found
+
+    def carry(self, claim: Claim) -> Claim:
+        return self.inner.carry(claim)
+
+    def unproven(self, claim: Claim) -> Claim:
+        return self.inner.unproven(claim)
+
+    @property
+    def keeps_grid(self) -> bool:
+        return self.inner.keeps_grid
+
+    @property
+    def keeps_distances(self) -> bool:
+        return self.inner.keeps_distances
+
+    def noise_and_norm(self) -> tuple[float, float | None] | None:
+        return self.inner.noise_and_norm()
+
+    def start(self) -> Tensor | None:
+        return self.inner.start()
+
+    def follow(self, value: Tensor, context: Context) -> Tensor | None:
+        return self.inner.follow(value, context)
+
+
+@dataclass(frozen=True)
+class WatchedSum(Aggregate):
+    """A sum that is private because of the noise in its rows, and whoever sees it."""
+
+    inner: Aggregate
+    seen: list[Tensor] = field(repr=False, compare=False)
+
+    def weights(self, sizes: Tensor) -> Tensor:
+        return self.inner.weights(sizes)
+
+    def finish(self, total: Tensor, weight: float) -> Tensor:
+        found = self.inner.finish(total, weight)
+        self.seen.append(found.double().clone())
+        return found
+
+    def carry(self, claim: Claim) -> Claim:
+        return self.inner.carry(claim)
+
+    def unproven(self, claim: Claim) -> Claim:
+        return self.inner.unproven(claim)
+
+    @property
+    def keeps_grid(self) -> bool:
+        return self.inner.keeps_grid
+
+    @property
+    def keeps_distances(self) -> bool:
+        return self.inner.keeps_distances
+
+    @property
+    def divisor(self) -> float | None:
+        return self.inner.divisor
+
+
+@dataclass(frozen=True)
+class WatchedMessages(ClientPiece):
+    """Whoever sees the message of one client, after its own noise: this changes nothing."""
+
+    client: int
+    seen: list[Tensor] = field(repr=False, compare=False)
+    keeps_grid: ClassVar[bool] = True
+    keeps_distances: ClassVar[bool] = True
+
+    def __call__(self, rows: Rows, context: Context) -> Rows:
+        for place in _places(context.ids, self.client):
+            self.seen.append(rows[place].double().clone())
+        return rows
+
+    def carry(self, claim: Claim) -> Claim:
+        return claim
+
+
+def _places(ids: Sequence[int], client: int) -> list[int]:
+    return [place for place, number in enumerate(ids) if number == client]
+
+
+@dataclass(frozen=True)
+class WatchedSteps(StepRule):
+    """Goes nowhere, and keeps every noisy mean gradient that private local training gives it: the proof pays for each."""
+
+    seen: list[Tensor] = field(repr=False, compare=False)
+    lr: float = 1.0
+
+    def step(self, params: Tensor, state: State, update: Tensor) -> tuple[Tensor, State]:
+        self.seen.append(-update.double())
+        return params, state
+
+    def carry(self, claim: Claim) -> Claim:
+        return claim

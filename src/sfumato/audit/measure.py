@@ -1,0 +1,170 @@
+"""A round is run many times in each of two worlds, and the scores become lower bounds that hold together."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from sfumato.account import accountant
+from sfumato.account.dominating import merged_gaussian
+from sfumato.account.event import Event, Unit
+from sfumato.audit.asked import Asked, NoCanary
+from sfumato.audit.bounds import Errors, Scores, bayesian, clopper_pearson, gaussian_fit
+from sfumato.audit.family import Family, rejects
+from sfumato.errors import BadValue
+from sfumato.key import Key
+from sfumato.local.dp_sgd import DpSgd
+
+CERTAIN = 1e-6  # the chance that a sound round is called broken
+_PILOT = 4000
+_CANDIDATES = np.linspace(0.02, 0.98, 33)
+_TRIED = 4  # runs of each world that are timed, and thrown away
+_FEWEST, MOST = 100, 2000
+Told = Callable[[int, int], object]  # how many runs are done, of how many
+
+
+@runtime_checkable
+class Worlds(Protocol):
+    """Two neighbouring worlds that can be run again and again."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What is run, for people."""
+
+    def score(self, present: bool, key: Key) -> float:
+        """How much one run speaks for the present world."""
+
+    def imagined(self, present: bool, runs: int, key: Key) -> Scores:
+        """Scores of made-up runs of a round that is what it states."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Scores of both worlds, and the threshold that was chosen before any of them was seen."""
+
+    absent: Scores = field(repr=False)
+    present: Scores = field(repr=False)
+    threshold: float
+    words: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def errors(self) -> Errors:
+        return Errors.of(self.absent, self.present, self.threshold)
+
+    def bounds(self, asked: Asked, family: Family | None, delta: float, alpha: float) -> dict[str, float]:
+        """Lower bounds on epsilon that hold together, but for a chance of alpha; `bayesian` is a belief of that much doubt.
+
+        The family's bound and Clopper and Pearson's follow from the same two limits, so they share one alpha. The Gaussian
+        fit is another statement about the same scores, and has its own half.
+        """
+        fits = is_gaussian(asked.event)
+        share = alpha / 2 if fits else alpha
+        found = {"clopper_pearson": clopper_pearson(self.errors, delta, share)}
+        if family is not None:
+            found["family"] = family.lower_bound(self.errors, delta, share)
+        if fits:
+            found["gaussian_fit"] = gaussian_fit(self.absent, self.present, delta, alpha - share)
+        return found
+
+    def certain(self, family: Family | None, delta: float) -> dict[str, float]:
+        """Lower bounds that hold together but for a chance of one in a million: those that need no normal scores."""
+        found = {"clopper_pearson": clopper_pearson(self.errors, delta, CERTAIN)}
+        return found if family is None else {**found, "family": family.lower_bound(self.errors, delta, CERTAIN)}
+
+    def belief(self, delta: float, alpha: float) -> float:
+        """The Bayesian bound, which is no confidence bound."""
+        return bayesian(self.errors, delta, alpha)
+
+    def refutes(self, event: Event, delta: float, alpha: float) -> bool:
+        """Whether the scores contradict that no more than this event happened, but for a chance of alpha: of any mechanism.
+
+        The Gaussian fit has no part in it: it needs scores that are normal, and a broken round's need not be.
+        """
+        rates = self.errors.upper(alpha)
+        return rejects(event, *rates) or clopper_pearson(self.errors, delta, alpha) > accountant().epsilon(event, delta)
+
+
+def is_gaussian(event: Event | None) -> bool:
+    """Whether an event is a composition of unsampled Gaussians, whose scores are exactly normal."""
+    return event is not None and merged_gaussian(event) is not None
+
+
+def worlds_of(asked: Asked, real: Any = None) -> Worlds:
+    """The two worlds that lie furthest apart for what is asked."""
+    if asked.payment.slot == "local":
+        if asked.unit is Unit.CLIENT or not isinstance(asked.round.local, DpSgd):
+            raise NoCanary(f"{type(asked.round.local).__name__} has no canary of the unit {asked.unit}")
+        from sfumato.audit.record_worlds import record_worlds
+
+        return record_worlds(asked)
+    from sfumato.audit.client_worlds import client_worlds
+
+    return client_worlds(asked, real)
+
+
+def measure(
+    worlds: Worlds,
+    family: Family | None,
+    *,
+    key: Key,
+    delta: float,
+    alpha: float,
+    runs: int | None = None,
+    seconds: float = 60.0,
+    told: Told = lambda done, total: None,
+) -> Measured:
+    """Run both worlds so many times, each run with a secret of its own; without `runs`, as often as `seconds` allow."""
+    if runs is not None and (isinstance(runs, bool) or runs < 10):
+        raise BadValue(f"runs={runs}: at least 10 of each world, as a whole number, e.g. 2000.")
+    started = time.perf_counter()
+    runs = _affordable(worlds, key.child("tried"), seconds) if runs is None else runs
+    pilot = [worlds.imagined(present, _PILOT, key.child("pilot", world=int(present))) for present in (False, True)]
+    threshold = chosen_threshold(pilot[0], pilot[1], family, runs, delta, alpha)
+    scores = np.empty((2, runs))
+    for number in range(runs):
+        for present in (False, True):
+            scores[int(present), number] = worlds.score(present, key.child("run", world=int(present), number=number))
+        told(number + 1, runs)
+    seconds = time.perf_counter() - started
+    finite = np.nan_to_num(scores, nan=math.inf, posinf=math.inf, neginf=-math.inf)
+    return Measured(finite[0], finite[1], threshold, worlds.words, seconds)
+
+
+def _affordable(worlds: Worlds, key: Key, seconds: float) -> int:
+    worlds.score(True, key.child("first"))  # the first one chooses kernels
+    started = time.perf_counter()
+    for number in range(_TRIED):
+        for present in (False, True):
+            worlds.score(present, key.child("try", world=int(present), number=number))
+    each = (time.perf_counter() - started) / _TRIED
+    return int(min(MOST, max(_FEWEST, seconds / each)))
+
+
+def chosen_threshold(
+    absent: Scores, present: Scores, family: Family | None, runs: int, delta: float, alpha: float
+) -> float:
+    """The threshold whose bound would be the largest if errors come as often as in these made-up scores.
+
+    Where no bound would say anything, and where there is no family, the one that errs least in both worlds together: there a
+    round that is not what it states shows best.
+    """
+    candidates = np.unique(np.quantile(np.concatenate([absent, present]), _CANDIDATES))
+    rates = [((absent > threshold).mean(), (present <= threshold).mean()) for threshold in candidates]
+    best = int(np.argmin([sum(both) for both in rates]))
+    if family is not None:
+        limits = [Errors(math.ceil(x * runs), runs, math.ceil(y * runs), runs).upper(alpha) for x, y in rates]
+
+        def any_rejects(event: Event) -> bool:
+            nonlocal best
+            found = next((place for place, both in enumerate(limits) if rejects(event, *both)), None)
+            best = best if found is None else found
+            return found is not None
+
+        family.least_rejected(any_rejects, delta)
+    return float(candidates[best])

@@ -1,0 +1,196 @@
+"""What an audit says: the proven epsilon above, the measured ones below, and whether they can both be true."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from sfumato.account import accountant
+from sfumato.audit.asked import Asked, NoCanary
+from sfumato.audit.family import Family
+from sfumato.audit.many import OneRun, one_run
+from sfumato.audit.measure import CERTAIN, Measured, Told, measure, worlds_of
+from sfumato.errors import BadValue
+from sfumato.guarantee import check_delta, rounded_up
+from sfumato.key import Key
+from sfumato.unproven import claims
+
+SCHEMA = 1
+NAMES = {
+    "family": "the same event with other noise",
+    "gaussian_fit": "scores are normal, as they are for unsampled Gaussian noise",
+    "clopper_pearson": "nothing is assumed of the mechanism",
+    "one_run_f_dp": "one run with many canaries, the same event with other noise",
+    "one_run": "one run with many canaries, nothing is assumed of the mechanism",
+}
+SEEDED = "the run was seeded: nothing here is about whoever knows the seed"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Upper and lower bounds on epsilon for one unit, relation, view and delta.
+
+    `claimed` is proven, or where nothing could be (`proven` is false) what a paper claims; None: nothing is claimed. `bounds` hold
+    together at `confidence`; `certain` are those that hold at 1 - 1e-6. `broken`: what is proven is false, or our code is.
+    """
+
+    unit: str
+    relation: str
+    view: str
+    delta: float
+    rounds: int
+    claimed: float | None
+    proven: bool
+    confidence: float
+    runs: int = 0
+    bounds: dict[str, float] | None = None
+    certain: dict[str, float] | None = None
+    belief: float | None = None
+    threshold: float | None = None
+    errors: dict[str, int] | None = None
+    one_run: dict[str, Any] | None = None
+    refuted: bool = False
+    words: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+    schema: int = SCHEMA
+
+    @property
+    def broken(self) -> bool:
+        """Whether a guarantee is contradicted: a paper's claim is none of ours."""
+        return self.proven and self.refuted
+
+    @property
+    def best(self) -> float:
+        """The largest of the bounds that hold together, at the same delta."""
+        return max((self.bounds or {}).values(), default=0.0)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "broken": self.broken, "best": self.best, "sentence": self.sentence}
+
+    @property
+    def _whose(self) -> str:
+        seen = "everyone who sees the model" if self.view == "world" else "the server"
+        relation = self.relation.replace("add_remove", "add/remove").replace("zero_out", "zero-out")
+        return f"one {self.unit}, {relation}, against {seen}, at delta {rounded_up(self.delta, 3)}"
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in one sentence."""
+        if self.claimed is None:
+            return f"Nothing is claimed for {self._whose}: there is nothing to hold an attack against."
+        upper = rounded_up(self.claimed, 4)
+        if self.bounds is None:
+            return f"{'Proven' if self.proven else 'Claimed, not proven'}: epsilon {upper} for {self._whose}. Nothing was measured."
+        lower = f"{_down(self.best)} at confidence {self.confidence:g}"
+        if self.refuted and self.proven:
+            return (
+                f"BROKEN: epsilon {upper} is claimed for {self._whose}, and the attack contradicts it at confidence "
+                f"1 - {CERTAIN:g}. Do not rely on this guarantee, and tell us."
+            )
+        if not self.proven:
+            fate = "The claim is refuted" if self.refuted else "The claim is not refuted by this attack"
+            return f"A paper claims epsilon {upper} for {self._whose}; it is not proven. Measured: at least {lower}. {fate}."
+        return f"Proven: epsilon at most {upper} for {self._whose}. Measured: at least {lower}. No contradiction."
+
+    def lines(self) -> list[str]:
+        """For people: the sentence, the bounds one below the other, and what was run."""
+        found = [self.sentence]
+        if self.bounds is not None and self.claimed is not None:
+            upper = "proven, at most" if self.proven else "claimed, not proven"
+            table = [(upper, rounded_up(self.claimed, 4), "")]
+            for name, value in sorted(self.bounds.items(), key=lambda item: -item[1]):
+                table.append(("measured, at least", _down(value), NAMES.get(name, name)))
+            if self.belief is not None:
+                table.append((f"believed, {self.confidence:.0%}", _down(self.belief), "Bayesian, no confidence bound"))
+            found += ["", *(f"  {word:<20} {value:>8}  {why}".rstrip() for word, value, why in table)]
+        if self.one_run is not None:
+            found += ["", OneRun(**self.one_run).line()]
+        if self.errors is not None:
+            said = "Scores above the threshold: {false_positives} of {absent} runs without the canary; below: {false_negatives} of "
+            found += ["", (said + "{present} with it.").format(**self.errors)]
+        return [*found, *(f"{words[0].upper()}{words[1:]}." for words in (*self.words, *self.notes))]
+
+
+def _down(bound: float) -> str:
+    """A lower bound with three digits after the point that is still one."""
+    return f"{math.floor(1000 * bound) / 1000:.3f}" if math.isfinite(bound) else "infinite"
+
+
+@dataclass(frozen=True)
+class How:
+    """How an audit is made: how often, how sure, from which secret."""
+
+    key: Key
+    delta: float
+    confidence: float = 0.95
+    runs: int | None = None
+    seconds: float = 60.0
+    canaries: int = 0
+
+    def __post_init__(self) -> None:
+        check_delta(self.delta)
+        if not 0.5 <= self.confidence < 1.0:
+            raise BadValue(f"confidence={self.confidence}: at least 0.5 and below 1, e.g. 0.95.")
+
+
+def audit(
+    asked: Asked,
+    how: How,
+    told: Told = lambda done, total: None,
+    real: Any = None,
+    seen: Callable[[Measured], object] = lambda measured: None,
+) -> Verdict:
+    """Run the round with canaries, and hold what is claimed for it against what they show."""
+    proven, delta = not (asked.round.unproven or asked.round.nonprivate), how.delta
+    claimed = None
+    if proven and asked.event is not None:
+        claimed = accountant().epsilon(asked.event, delta)
+    elif asked.round.unproven:
+        claimed = claims(asked.round, asked.derivation, asked.rounds, delta)["claimed_epsilon"]
+    relation = asked.derivation.primary.relation if not proven else asked.proof.relation
+    found = Verdict(str(asked.unit), str(relation), asked.view, delta, asked.rounds, claimed, proven, how.confidence)
+    if claimed is None:
+        return found
+    try:
+        worlds = worlds_of(asked, real)
+    except NoCanary as reason:
+        return replace(found, notes=(f"no canary was run: {str(reason).rstrip('.')}",))
+    facts: dict[str, Any] = {
+        "population": asked.population,
+        "dimension": asked.dimension,
+        "unit": asked.unit,
+        "view": asked.view,
+    }
+    family = Family.of(asked.round, **facts, rounds=asked.rounds) if proven else None
+    alpha = (1.0 - how.confidence) / (
+        2 if how.canaries else 1
+    )  # half of the doubt for each kind of audit that is printed
+    measured = measure(
+        worlds, family, key=how.key.child("many"), delta=delta, alpha=alpha, runs=how.runs,
+        seconds=how.seconds, told=told,
+    )  # fmt: skip
+    seen(measured)
+    notes = (
+        ()
+        if family or not proven
+        else ("no family is known for this event, so only bounds that need none are printed",)
+    )
+    bounds = measured.bounds(asked, family, delta, alpha)
+    certain = measured.certain(family, delta)
+    refuted = (
+        measured.refutes(asked.event, delta, CERTAIN)
+        if asked.event is not None
+        else certain["clopper_pearson"] > claimed
+    )
+    found = replace(
+        found, runs=len(measured.present), bounds=bounds, certain=certain, belief=measured.belief(delta, alpha),
+        threshold=measured.threshold, errors=asdict(measured.errors), refuted=refuted, words=measured.words, notes=notes,
+        seconds=measured.seconds,
+    )  # fmt: skip
+    if how.canaries:
+        once = one_run(asked, family, how.canaries, how.key.child("one"), delta, alpha)
+        found = replace(found, one_run=asdict(once), seconds=found.seconds + once.seconds)
+    return found
