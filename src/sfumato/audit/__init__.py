@@ -1,0 +1,1 @@
+"""Attacks on what was trained, and what their scores prove."""

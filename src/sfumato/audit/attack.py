@@ -1,0 +1,203 @@
+"""What every attack shares: the run that it attacks, intermediate results on disk, and what it found.
+
+An attack reads private records that nobody paid for. So what it keeps and what it finds lie in a folder of their own, for
+its owner's eyes only, and enter neither run.json nor report.html.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from sfumato.engine.checkpoint import root_key, write_atomically
+from sfumato.errors import BadValue, DataError
+from sfumato.facts import digest
+from sfumato.key import Key
+from sfumato.run.folder import Lock, load
+from sfumato.run.prepare import Prepared, prepare
+from sfumato.run.releases import read_releases
+from sfumato.run.request import Request, resolved
+from sfumato.run.schema import read_summary
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FOLDER = "audit-not-private"
+_KEPT = "kept"
+Tell: TypeAlias = Callable[[str], object]
+Picture: TypeAlias = "bytes | Callable[[], Figure]"  # a PNG file, or what draws one in the style of our pages
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is attacked: a finished run, and everything that its files name. `releases` are the models of all rounds, one a row,
+    where the run kept them.
+    """
+
+    folder: Path
+    prepared: Prepared = field(repr=False)
+    module: nn.Module = field(repr=False)
+    releases: tuple[Tensor, ...] = field(default=(), repr=False)
+
+    @staticmethod
+    def of(folder: Path) -> Subject:
+        """The run in a folder, with its clients' data as its run.toml names them."""
+        read_summary(folder)  # refuses what is no finished run
+        path = folder / "run.toml"
+        request = Request.from_toml(path)
+        request.require_named(
+            "make a Subject of the folder, what was prepared and the module, and call the attack with it."
+        )
+        if request.federation:
+            raise BadValue(
+                f"{folder} is the run of a federation, whose data are with their owners, so nobody here can say who was a member. "
+                "Audit its recipe instead."
+            )
+        prepared = prepare(request, resolved(path), folder=folder)
+        return Subject(folder, prepared, load(folder), read_releases(folder))
+
+
+class Keep:
+    """Intermediate results on disk, so that an attack that was stopped goes on; only one process writes them at a time.
+
+    Everything is drawn from a secret of the audit's own, 32 bytes from the system that lie beside the results; or from a seed.
+    With no folder nothing is kept.
+    """
+
+    def __init__(self, folder: Path | None, seed: int | None = None) -> None:
+        self.folder = folder
+        self._lock: Lock | None = None
+        if folder is not None:
+            private_folder(folder)
+            self._lock = Lock(folder, busy="another process attacks the run in")
+        make: Callable[[], bytes] = lambda: os.urandom(32)  # noqa: E731
+        self.key = (root_key(folder, make) if seed is None else Key.from_seed(seed)).child("audit")
+
+    def once(self, name: str, facts: object, compute: Callable[[], Mapping[str, Tensor]]) -> dict[str, Tensor]:
+        """What `compute` gives, from disk if it was computed before from the same facts and the same secret.
+
+        The name is that of the file, so the same name with other facts takes the place of what was there.
+        """
+        if not re.fullmatch(r"[\w.-]+", name):
+            raise ValueError(f"{name!r} cannot be the name of a file")
+        if self.folder is None:
+            return dict(compute())
+        known, path = digest(facts, self.key.digest), private_folder(self.folder / _KEPT) / f"{name}.safetensors"
+        found = _read(path, known)
+        if found is None:
+            found = {word: value.detach().cpu().contiguous().clone() for word, value in compute().items()}
+            write_atomically(path, save(found, {"facts": known}), mode=0o600)
+        return found
+
+    def close(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+
+    def __enter__(self) -> Keep:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _read(path: Path, known: str) -> dict[str, Tensor] | None:
+    """The tensors of a file that was made from these facts; None if there is none, or it is another's or broken."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            if (file.metadata() or {}).get("facts") != known:
+                return None
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except Exception:
+        return None
+
+
+def private_folder(folder: Path) -> Path:
+    """A folder that only its owner can enter, made if it is not there."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+    except OSError as error:
+        raise DataError(f"{folder} cannot be made or kept private: {error.strerror}. Mend its permissions.") from None
+    return folder
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line of a picture, with the edges of its band where it has one."""
+
+    name: str
+    xs: tuple[float, ...]
+    ys: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Curves over the same axes; `log` where both are logarithmic."""
+
+    title: str
+    x: str
+    y: str
+    curves: tuple[Curve, ...]
+    log: bool = False
+
+
+@dataclass(frozen=True)
+class Found:
+    """What an attack found: a function of private records that nobody paid for.
+
+    `bands` are edges of confidence intervals of some numbers, at 95 % each; `notes` say what the attacker is assumed to know.
+    """
+
+    attack: str
+    numbers: dict[str, float]
+    baselines: dict[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    pictures: dict[str, Picture] = field(default_factory=dict, repr=False)
+    curves: dict[str, Chart] = field(default_factory=dict, repr=False)
+    bands: dict[str, tuple[float, float]] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def to_json(self) -> str:
+        """All but the pictures; what is not finite is null."""
+        held = {name: value for name, value in vars(self).items() if name != "pictures"}
+        held["curves"] = {name: asdict(chart) for name, chart in self.curves.items()}
+        return json.dumps(_finite(held), indent=2, allow_nan=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class Attack(Protocol):
+    """A frozen dataclass whose fields are its options, such as `Lira(shadows=64, online=True)`."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+
+    def __call__(self, subject: Subject, keep: Keep, tell: Tell) -> Found:
+        """Attack; `tell` is given a line whenever something is done."""
+        ...
+
+
+def outputs_of(module: nn.Module, x: Tensor, batch_size: int = 1000) -> Tensor:
+    """What a module in evaluation mode says of records."""
+    module.eval()
+    with torch.no_grad():
+        return torch.cat([module(part) for part in torch.split(x, batch_size)])
