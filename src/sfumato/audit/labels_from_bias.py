@@ -17,10 +17,14 @@ def last_bias(gradient: Tensor, module: nn.Module, layout: Layout, outputs: int)
     parts = layout.split(gradient[None])
     last = [name for name, layer in module.named_modules() if isinstance(layer, nn.Linear)][-1:]
     if not last or (found := parts.get(f"{last[0]}.bias", parts.get(f"{last[0]}.weight"))) is None:
-        raise BadValue("the model has no last linear layer that is trained, so its update shows no labels. Use another one.")
+        raise BadValue(
+            "the model has no last linear layer that is trained, so its update shows no labels. Use another one."
+        )
     found = found[0]
     if len(found) != outputs:
-        raise BadValue(f"the last linear layer has {len(found)} outputs, and there are {outputs} classes. Use another model.")
+        raise BadValue(
+            f"the last linear layer has {len(found)} outputs, and there are {outputs} classes. Use another model."
+        )
     return found if found.ndim == 1 else found.sum(1)  # inputs that are not negative leave the sign as it is
 
 

@@ -6,11 +6,12 @@ round in which the attacker knows all other messages and takes them away, which 
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sfumato.data.population import Client, Population, Records
 from sfumato.engine.clients import Job, message_context
@@ -26,6 +27,7 @@ from sfumato.local.task import Task
 from sfumato.pieces.sampler import Everyone
 from sfumato.round import Round
 from sfumato.run.prepare import Prepared
+from sfumato.update import Layout
 
 SERVER, WORLD = VIEWS = ("server", "everyone")
 
@@ -47,14 +49,22 @@ class Victim:
         slots, keys = job.slots, Keys.of(key)
         if slots.length != slots.layout.dimension:
             raise BadValue(
-                f"clients of this run send {slots.length} numbers, and the model has {slots.layout.dimension}: there is no gradient "
-                "to invert. Attack a run whose clients send updates of the model."
+                f"clients of this run send {slots.length} numbers, and the model has {slots.layout.dimension}: there is no "
+                "gradient to invert. Attack a run whose clients send updates of the model."
             )
         kept = slots.start()
         opening = slots.open(0, keys.opening(0), kept, state=slots.round.optimizer.start(self.params))
         own = [client_key(keys.clients, 0, 0)]
         task = Task(
-            Plan().forward(job.module), slots.layout, job.objective.loss, self.params, self.params[None], [self.records], own, 0, [0]
+            Plan().forward(job.module),
+            slots.layout,
+            job.objective.loss,
+            self.params,
+            self.params[None],
+            [self.records],
+            own,
+            0,
+            [0],
         )
         task = replace(task, lasting=[lasting_key(keys.clients, 0)], shared=opening.local)
         if slots.control is not None:
@@ -67,12 +77,17 @@ class Victim:
         value, _ = slots.release(total, weight, opening, keys, kept, seen)
         return value
 
+    def module(self) -> nn.Module:
+        """The model that the client was sent."""
+        module = copy.deepcopy(self.prepared.module)
+        Layout.of(module).write(self.params, module)
+        return module.train()
+
     def _job(self, round: Round) -> Job:
         prepared = self.prepared
         population: Population = replace(prepared.population, load=lambda number: Client(self.records), example=None)
         job, derivation = job_of(round, population, prepared.module, prepared.objective, "cpu")
-        module = job.with_params(self.params)
-        return replace(job, slots=Slots(round, derivation.primary, job.slots.layout), module=module.train())
+        return replace(job, slots=Slots(round, derivation.primary, job.slots.layout), module=self.module())
 
 
 def one_step(round: Round, records: int) -> Round:
