@@ -27,7 +27,7 @@ class Gallery:
         from matplotlib.figure import Figure
 
         columns = min(_MOST, max(map(len, self.rows.values())))
-        label = 0.09 * max(map(len, self.rows)) + 0.2
+        label = 0.072 * max(map(len, self.rows)) + 0.2
         high = _SIDE + 0.22
         figure = Figure(figsize=(max(label + columns * _SIDE, 3.2), high * len(self.rows)))
         figure.set_layout_engine("none")

@@ -19,6 +19,7 @@ from sfumato.data.population import Population, Records
 from sfumato.errors import BadValue
 from sfumato.key import Key
 from sfumato.local.sgd import Sgd
+from sfumato.pieces.protocol import Noisy
 from sfumato.round import Round
 from sfumato.run.prepare import Prepared
 from sfumato.update import Layout
@@ -164,7 +165,7 @@ class Inversion:
 
 def noisy(round: Round, released: bool) -> bool:
     """Whether noise is in what is seen: that of the clients, and of the server where it is a release."""
-    pieces = (round.local, *round.client, *(round.server if released else ()))
+    pieces: tuple[Noisy, ...] = (round.local, *round.client, *(round.server if released else ()))
     return any((found := piece.noise_and_norm()) is not None and found[0] > 1e-6 for piece in pieces)
 
 

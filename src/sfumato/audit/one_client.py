@@ -96,7 +96,7 @@ def one_step(round: Round, records: int) -> Round:
     if isinstance(local, Sgd):
         return replace(round, local=replace(local, epochs=None, steps=1, batch_size=records))
     if isinstance(local, DpSgd | PlainSteps):
-        return replace(whole_batches(round, records), local=replace(whole_batches(round, records).local, steps=1))
+        return whole_batches(replace(round, local=replace(local, steps=1)), records)
     raise BadValue(f"{local}: nobody here knows what one step of it is. Give --steps 0, for the round as it is.")
 
 

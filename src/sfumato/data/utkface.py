@@ -40,7 +40,7 @@ def utkface(name: str, root: Path) -> Dataset:
     if not folders:
         raise FileNotFoundError(name)
     files = pictures_in(folders[0])
-    said = {file: found.groups() for file in files if (found := _NAME.match(file.name))}
+    said = {file: match.groups() for file in files if (match := _NAME.match(file.name))}
     if not said:
         raise DataError(
             f"{folders[0]} holds no picture that is called AGE_GENDER_ETHNICITY_DATE.jpg, e.g. {files[0].name}. Fetch it again."
