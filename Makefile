@@ -11,6 +11,7 @@ run: $(READY)
 
 test: lint types
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(MAKE) processes
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -19,9 +20,9 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
-# Federations and clusters of real processes, on this machine.
+# Federations and clusters of real processes, on this machine: about five minutes, most of them spent waiting.
 processes: $(READY)
-	SFUMATO_PROCESSES=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/federation tests/engine/test_on_ray.py tests/engine/test_on_gloo.py
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m processes tests/federation tests/engine
 
 # Slow evidence: explicit attacks on random small rounds, for longer than the tests have time for.
 attacks: $(READY)

@@ -15,23 +15,13 @@ from tests import checker
 settings.register_profile("sfumato", derandomize=True, deadline=None, max_examples=50)
 settings.load_profile("sfumato")
 
-# Whole federations and clusters of real processes take minutes: `make processes` runs them.
-_PROCESSES = (
-    *("engine/test_on_gloo.py", "engine/test_on_ray.py"),
-    *(
-        f"federation/test_{name}.py"
-        for name in ("deploy", "faults", "flower", "flower_faults", "hosts", "namespaces", "parity")
-    ),
-    "federation/test_supervised.py",
-)
-collect_ignore = [] if os.environ.get("SFUMATO_PROCESSES") else list(_PROCESSES)
-
 _REQUIRED = bool(os.environ.get("SFUMATO_REQUIRE_DATA"))
 _skipped: list[str] = []
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "data: needs the real data sets in SFUMATO_DATA")
+    config.addinivalue_line("markers", "processes: whole federations and clusters, which `make processes` runs")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

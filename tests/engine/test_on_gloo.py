@@ -24,6 +24,8 @@ from tests.engine.far_people import Deadly
 from tests.engine.gloo_run import PLAN
 from tests.helpers import dp_round, linear
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).parent.parent.parent
 
 

@@ -50,6 +50,8 @@ from sfumato.local.dp_sgd import DpSgd
 from tests.engine.far_people import WIDE, Deadly, crowd
 from tests.helpers import dp_round, linear
 
+pytestmark = pytest.mark.processes
+
 PEOPLE = Population.from_import("tests.engine.far_people:people")
 SUM = dp_round()
 KEEPING = Round(

@@ -6,6 +6,7 @@ Every process bears the site's mark in its environment, so that what it left beh
 from __future__ import annotations
 
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -258,7 +259,8 @@ class Site:
                 continue
             assert path.suffix not in {".db", ".fab"}, path
             hidden = any(not others(above) for above in [path, *path.parents] if self.folder in above.parents)
-            assert hidden or path.name in OPEN or path.suffix in {".toml", ".orders", ".log"}, f"{path} lies open"
+            name = re.sub(r"^\.(.+)\.\d+\.tmp$", r"\1", path.name)  # half written by a process that was killed
+            assert hidden or name in OPEN or path.suffix in {".toml", ".orders", ".log"}, f"{path} lies open"
             if path.name.endswith(("checkpoint.safetensors", ".key", "secret")):
                 assert not others(path), f"{path} lies open"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
@@ -224,6 +225,33 @@ def test_a_wire_that_is_lost_is_begun_anew(settings: Settings, tmp_path: Path) -
     wire = Loopback({**answers, 1: breaks})
     *_, progress = served(request, settings, wire, tmp_path / "run").run
     assert wire.restarts == 1 and progress.round == 3
+
+
+def test_who_was_there_is_waited_for_when_the_wire_is_lost_before_the_first_round(
+    settings: Settings, tmp_path: Path
+) -> None:
+    """Else a run goes on with nobody, and spends round after round on noise."""
+    request = asked(sample="everyone")
+
+    class Lost(Loopback):
+        """Nodes come back a while after it was begun anew."""
+
+        back = 0.0
+
+        def online(self) -> set[int]:
+            if self.restarts == 0 and self.asked:
+                raise WireLost("gone")
+            return super().online() if time.monotonic() >= self.back else set()
+
+        def restart(self) -> None:
+            super().restart()
+            self.back = time.monotonic() + 0.3
+
+    wire, said = Lost(everybody(request)), list[str]()
+    started = served(request, settings, wire, tmp_path / "run", tell=said.append)
+    started.check()
+    *_, progress = started.run
+    assert wire.restarts == 1 and progress.round == 3 and not [words for words in said if "offline" in words]
 
 
 def test_what_is_sent_holds_nothing_of_the_servers(settings: Settings, tmp_path: Path) -> None:

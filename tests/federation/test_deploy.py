@@ -17,6 +17,8 @@ from sfumato.federation.settings import read_registry
 from sfumato.federation.terms import Terms
 from sfumato.run.folder import Lock
 
+pytestmark = pytest.mark.processes
+
 OWN = ["--data", "patients", "--input-shape", "30", "--outputs", "2", "--rounds", "4", "--delta", "1e-5"]
 RECORDS = ["dp-fedsgd", "--records", "230", "--batch", "everyone", "--clip", "1", "--epsilon", "2"]
 

@@ -31,6 +31,8 @@ from tests.federation.rogue import Rogue, fleet, reply_to
 
 HONEST, ROGUE = range(2), 2
 
+pytestmark = pytest.mark.processes
+
 
 @dataclass(frozen=True)
 class Net:

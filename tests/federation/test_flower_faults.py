@@ -21,6 +21,8 @@ from sfumato.federation.flower.server import FlowerWire
 from sfumato.federation.wire import Letter, WireLost
 from tests.federation.network import Network, all_online, children, echo, running, start, until
 
+pytestmark = pytest.mark.processes
+
 NODES = range(2)
 
 

@@ -22,6 +22,8 @@ from tests.federation.network import until
 from tests.federation.site import ROOT, Site, asked, here_of, opened, rounds_of
 from tests.federation.test_faults import PATIENCE, check_run, finished, tallies
 
+pytestmark = pytest.mark.processes
+
 DEADLINE = 8.0
 
 

@@ -9,6 +9,8 @@ import pytest
 from tests.federation import namespaces
 from tests.federation.namespaces import REQUIRED, NotPermitted, hosts
 
+pytestmark = pytest.mark.processes
+
 
 def spaces() -> str:
     return subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout

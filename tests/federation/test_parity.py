@@ -22,6 +22,8 @@ from sfumato.run.request import Request
 from tests.federation.network import all_online
 from tests.federation.site import Site, asked, here_of, opened, people_of
 
+pytestmark = pytest.mark.processes
+
 RECIPES: dict[str, dict[str, Any]] = {
     "dp-fedavg": {},
     "dp-fedsam": {},

@@ -18,6 +18,8 @@ from sfumato.federation.flower import supervised
 from sfumato.federation.flower.calls import CallFailed, beside, call, runtime
 from tests.federation.network import Network, free_port
 
+pytestmark = pytest.mark.processes
+
 
 class Impostor(BaseHTTPRequestHandler):
     """Gives a task to whoever asks for one: the next question would be the impostor's."""

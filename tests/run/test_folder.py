@@ -81,6 +81,18 @@ def test_there_is_nothing_to_go_on_with(tmp_path: Path, prepared: Prepared) -> N
         Run(prepared, tmp_path / "nowhere", resume=True)
 
 
+def test_what_a_killed_process_left_half_written_is_removed_by_whoever_holds_the_folder(tmp_path: Path) -> None:
+    half = tmp_path / ".params.safetensors.4711.tmp"
+    held = Lock(tmp_path)
+    half.touch()
+    with pytest.raises(BadValue, match="another process"):
+        Lock(tmp_path)
+    assert half.exists()
+    held.release()
+    Lock(tmp_path).release()
+    assert not half.exists()
+
+
 def test_a_file_system_without_locks_still_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def unable(*args: object) -> None:
         raise OSError(errno.ENOLCK, "no locks here")

@@ -8,23 +8,17 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 
-from sfumato.engine.checkpoint import root_key, write_atomically
-from sfumato.errors import BadValue, DataError
-from sfumato.facts import digest
-from sfumato.key import Key
-from sfumato.run.folder import Lock, load
+from sfumato.audit.keep import Keep, private_folder
+from sfumato.errors import BadValue
+from sfumato.run.folder import load
 from sfumato.run.prepare import Prepared, prepare
 from sfumato.run.releases import read_releases
 from sfumato.run.request import Request, resolved
@@ -34,7 +28,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FOLDER = "audit-not-private"
-_KEPT = "kept"
+__all__ = [
+    "FOLDER",
+    "Attack",
+    "Chart",
+    "Curve",
+    "Found",
+    "Keep",
+    "Picture",
+    "Subject",
+    "Tell",
+    "outputs_of",
+    "private_folder",
+]
 Tell: TypeAlias = Callable[[str], object]
 Picture: TypeAlias = "bytes | Callable[[], Figure]"  # a PNG file, or what draws one in the style of our pages
 
@@ -67,69 +73,10 @@ class Subject:
         prepared = prepare(request, resolved(path), folder=folder)
         return Subject(folder, prepared, load(folder), read_releases(folder))
 
-
-class Keep:
-    """Intermediate results on disk, so that an attack that was stopped goes on; only one process writes them at a time.
-
-    Everything is drawn from a secret of the audit's own, 32 bytes from the system that lie beside the results; or from a seed.
-    With no folder nothing is kept.
-    """
-
-    def __init__(self, folder: Path | None, seed: int | None = None) -> None:
-        self.folder = folder
-        self._lock: Lock | None = None
-        if folder is not None:
-            private_folder(folder)
-            self._lock = Lock(folder, busy="another process attacks the run in")
-        make: Callable[[], bytes] = lambda: os.urandom(32)  # noqa: E731
-        self.key = (root_key(folder, make) if seed is None else Key.from_seed(seed)).child("audit")
-
-    def once(self, name: str, facts: object, compute: Callable[[], Mapping[str, Tensor]]) -> dict[str, Tensor]:
-        """What `compute` gives, from disk if it was computed before from the same facts and the same secret.
-
-        The name is that of the file, so the same name with other facts takes the place of what was there.
-        """
-        if not re.fullmatch(r"[\w.-]+", name):
-            raise ValueError(f"{name!r} cannot be the name of a file")
-        if self.folder is None:
-            return dict(compute())
-        known, path = digest(facts, self.key.digest), private_folder(self.folder / _KEPT) / f"{name}.safetensors"
-        found = _read(path, known)
-        if found is None:
-            found = {word: value.detach().cpu().contiguous().clone() for word, value in compute().items()}
-            write_atomically(path, save(found, {"facts": known}), mode=0o600)
-        return found
-
-    def close(self) -> None:
-        if self._lock is not None:
-            self._lock.release()
-
-    def __enter__(self) -> Keep:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def _read(path: Path, known: str) -> dict[str, Tensor] | None:
-    """The tensors of a file that was made from these facts; None if there is none, or it is another's or broken."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            if (file.metadata() or {}).get("facts") != known:
-                return None
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except Exception:
-        return None
-
-
-def private_folder(folder: Path) -> Path:
-    """A folder that only its owner can enter, made if it is not there."""
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.chmod(0o700)
-    except OSError as error:
-        raise DataError(f"{folder} cannot be made or kept private: {error.strerror}. Mend its permissions.") from None
-    return folder
+    @property
+    def rounds(self) -> int:
+        """How many rounds the run really had."""
+        return int(read_summary(self.folder)["rounds"])
 
 
 @dataclass(frozen=True)
@@ -185,6 +132,7 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+@runtime_checkable
 class Attack(Protocol):
     """A frozen dataclass whose fields are its options, such as `Lira(shadows=64, online=True)`."""
 

@@ -25,17 +25,16 @@ ATTACKS = {
 }
 
 
-def find(name: str) -> type[Attack]:
-    """The attack of that name."""
+def find(name: str) -> Any:
+    """The class of that name, an `Attack`."""
     if name not in ATTACKS:
         raise BadValue(f"there is no attack {name!r}. {nearest(name, ATTACKS)}")
-    found: type[Attack] = import_path(ATTACKS[name])
-    return found
+    return import_path(ATTACKS[name])
 
 
 def build(name: str, options: Mapping[str, Any]) -> Attack:
     """The attack with these options; the others keep their defaults."""
-    attack: Any = find(name)
+    attack = find(name)
     known = {part.name: str(part.type) for part in dataclasses.fields(attack)}
     for option, value in options.items():
         if option not in known:

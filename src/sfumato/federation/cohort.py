@@ -168,9 +168,15 @@ class Federation:
         self.tell(Tally(start.opening.number, len(ids), len(found), why))
         return found
 
+    def saw(self, online: set[int]) -> None:
+        """Who was online before the run: these are waited for, if the wire is lost before its first round."""
+        self._seen = online
+
     def _back(self) -> set[int]:
-        """Who is online, once those are back who were so before, or had time to."""
-        self._seen = online_once(self.wire, lambda online: self._seen <= online, self.deadline)
+        """Who is online, once those are back who were so before, or had time to. Where nobody is, nothing is in a hurry: a run
+        whose wire is lost would else spend all its rounds on noise.
+        """
+        self._seen = online_once(self.wire, lambda online: bool(online) and self._seen <= online, self.deadline)
         return self._seen
 
     def question(self, start: Start, client: int) -> Question:

@@ -119,6 +119,7 @@ class Served:
         at = f"{self.settings.host}:{self.settings.port}"
         self.tell(f"waiting for {len(everybody)} nodes at {at}, for at most {self.settings.wait:g} s")
         online = online_once(self.wire, lambda now: now >= everybody, self.settings.wait)
+        self._federation.saw(online)
         asking = self._asking(self.run.start)
         letters = {client: self._federation.question(asking, client).letter(CHECK) for client in online}
         return online, dict(self.wire.ask(letters, self.settings.deadline))

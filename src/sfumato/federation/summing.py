@@ -105,7 +105,8 @@ def fewest(slots: Slots) -> int:
 def sum_settings(agreement: Agreement, opening: Opening, session: bytes, clients: Sequence[int]) -> SumSettings:
     """The settings of a round in which these were asked, from what the Round states.
 
-    The fewest rows are those whose shares of noise it counts on; who may collude are those whose shares it does not count.
+    The fewest rows are those whose shares of noise it counts on; who may collude are those whose shares it does not count. They
+    name what everybody has built and the round, so that clients who were told other terms or another round are in no sum together.
     """
     slots = agreement.job.slots
     claim = slots.sent
@@ -117,6 +118,7 @@ def sum_settings(agreement: Agreement, opening: Opening, session: bytes, clients
         "smallest": smallest,
         "colluding": smallest - claim.share_count,
         "power": Power(agreement.terms.sum.get("power", Power.FOLLOWS.value)),
+        "about": f"{agreement.hash}/{opening.number}",
     }
     cohort, width = tuple(sorted(clients)), slots.width(opening)
     try:

@@ -31,7 +31,9 @@ class Curve:
 
 @dataclass(frozen=True)
 class Plot:
-    """One picture: `name` is its file, `title` its caption; `percent` where y is a share of 1."""
+    """One picture: `name` is its file, `title` its caption; `percent` where y is a share of 1, `log` where both axes are
+    logarithmic.
+    """
 
     name: str
     title: str
@@ -39,6 +41,7 @@ class Plot:
     y: str
     curves: tuple[Curve, ...]
     percent: bool = False
+    log: bool = False
 
     @property
     def words(self) -> str:

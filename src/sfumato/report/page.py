@@ -30,7 +30,7 @@ def one_run(run: Record) -> str:
     spent = parts.figure(epsilon_by_round([run]), "Epsilon by round", hidden)
     facts = (f"{run.text('model')} model", _count(run, "population", "client"), _count(run, "rounds", "round"))
     title = _heading(run)
-    return _document(
+    return document(
         "one run",
         title,
         ", ".join(fact for fact in facts if fact),
@@ -55,7 +55,7 @@ def comparison(runs: Sequence[Record]) -> str:
     dashed = "Dashed and level: runs without a proven guarantee, at their last value." if levels else ""
     first = parts.figure(accuracy_by_round(runs), f"{measure(runs)} by round", _NO_TEST_DATA)
     second = parts.figure(accuracy_against_epsilon(runs), f"{measure(runs)} against epsilon", _NO_PAIRS)
-    return _document(
+    return document(
         "several runs",
         title,
         f"In common: {', '.join(common)}." if common else "",
@@ -134,10 +134,11 @@ def _count(run: Record, key: str, word: str) -> str:
     return "" if value is None else f"{number(value)} {word}{'' if value == 1 else 's'}"
 
 
-def _document(what: str, title: str, subtitle: str, *body: Html | None) -> str:
+def document(what: str, title: str, subtitle: str, *body: Html | None, closing: str = _RELEASED) -> str:
+    """A whole page; `closing` says whose eyes it is for."""
     style = files("sfumato.report").joinpath("style.css").read_text(encoding="utf-8")
     nothing_fetched = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-    footer = element("footer", element("p", _RELEASED), element("p", f"Written by Sfumato {__version__}."))
+    footer = element("footer", element("p", closing), element("p", f"Written by Sfumato {__version__}."))
     head = (
         '<meta charset="utf-8">\n'
         f'{MARK} {__version__}">\n'

@@ -110,6 +110,9 @@ def _figure(plot: Plot, legend: bool) -> Figure:
             axes.fill_between(curve.xs, curve.low, curve.high, color=color, alpha=0.15, linewidth=0)
     axes.set_xlabel(plot.x, labelpad=6)
     axes.set_ylabel(plot.y, labelpad=6)
+    if plot.log:
+        _log_axes(axes, plot)
+        return _with_legend(figure, axes, plot, legend)
     axes.xaxis.set_major_locator(MaxNLocator(6, steps=_STEPS, integer=plot.x == "Round", min_n_ticks=1))
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=_STEPS))
     if plot.x == "Round":
@@ -117,11 +120,27 @@ def _figure(plot: Plot, legend: bool) -> Figure:
     if plot.percent:
         axes.yaxis.set_major_formatter(lambda value, _: f"{round(100 * value, 6):g} %")
     _set_limits(axes, plot)
+    return _with_legend(figure, axes, plot, legend)
+
+
+def _with_legend(figure: Figure, axes: Any, plot: Plot, legend: bool) -> Figure:
     if legend:
         names = [_label(curve) for curve in plot.curves]
         columns, lines = min(2, len(names)), [*axes.get_lines()]
         figure.legend(lines, names, loc="outside lower center", ncols=columns, labelcolor=INK, fontsize=9.5)
     return figure
+
+
+def _log_axes(axes: Any, plot: Plot) -> None:
+    """Rates from the smallest there is up to 1; a rate of nothing lies below the picture."""
+    least = min(curve.xs[0] for curve in plot.curves)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: f"{value:g}")
+        axis.set_minor_formatter(lambda value, _: "")
+    axes.set_xlim(least, 1.0)
+    axes.set_ylim(least / 2, 1.05)
 
 
 def _set_limits(axes: Any, plot: Plot) -> None:

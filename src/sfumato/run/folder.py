@@ -64,6 +64,9 @@ class Lock:
             raise BadValue(f"{busy} {folder}. Wait for it, or stop it first.") from None
         except OSError:  # a file system without locks
             self.release()
+            return
+        for left in folder.glob(".*.tmp"):  # half written by one that was killed
+            left.unlink()
 
     def forget_run(self) -> None:
         """Remove what a refused run left in its new folder."""

@@ -27,7 +27,8 @@ class SumSettings:
     `session`: 32 bytes, drawn by the server for this round and never used again. `clients`: the cohort, in rising order.
     `largest`: of a coordinate of a row without noise; `noise`: standard deviation of what each client adds, in the same steps.
     `smallest`: the fewest rows in a sum. `colluding`: the most clients of this cohort that tell the server all they know.
-    `threshold`: the shares that give a secret back. `neighbours`: of each client; all others, or an even number.
+    `threshold`: the shares that give a secret back. `neighbours`: of each client; all others, or an even number. `about`: a name
+    for what the rows are of; clients that were told different things are in no sum together.
 
     States, assuming what `assumptions` says: whatever the server and the colluding clients see can be made up from the sum of
     the other clients' rows, and that sum has at least smallest - colluding of them.
@@ -51,6 +52,7 @@ class SumSettings:
     threshold: int
     neighbours: int
     power: Power = Power.FOLLOWS
+    about: str = ""
 
     def __post_init__(self) -> None:
         self._check_shape()
@@ -97,6 +99,8 @@ class SumSettings:
     def _check_shape(self) -> None:
         if type(self.session) is not bytes or len(self.session) != SESSION:
             raise BadValue(f"SumSettings: a session has {SESSION} bytes, e.g. os.urandom({SESSION}).")
+        if type(self.about) is not str:
+            raise BadValue("SumSettings: about is a text that names what the rows are of.")
         numbers = (*self.clients, self.dimension, self.largest, self.smallest, self.threshold, self.neighbours)
         if any(type(number) is not int for number in numbers) or type(self.colluding) is not int:
             raise self._wrong("clients, sizes and counts are whole numbers", "use int")
@@ -125,6 +129,7 @@ class SumSettings:
         colluding: int,
         bits: int = 64,
         power: Power = Power.FOLLOWS,
+        about: str = "",
     ) -> SumSettings:
         """With neighbours and a threshold that are proven to be enough.
 
@@ -136,7 +141,7 @@ class SumSettings:
         if power is Power.ACTIVE:
             neighbours, threshold = len(clients) - 1, (len(clients) + colluding) // 2 + 1
         return SumSettings(
-            session, clients, dimension, bits, largest, noise, smallest, colluding, threshold, neighbours, power
+            session, clients, dimension, bits, largest, noise, smallest, colluding, threshold, neighbours, power, about
         )
 
     @cached_property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +57,10 @@ class Nodes:
     def question(self, client: int, **changed: Any) -> Question:
         return question_of(self.terms, client=client, **changed)
 
-    def sum_of(self, clients: Sequence[int], session: bytes | None = None) -> torch.Tensor:
-        questions = {client: self.question(client) for client in clients}
+    def sum_of(
+        self, clients: Sequence[int], session: bytes | None = None, told: dict[int, Question] | None = None
+    ) -> torch.Tensor:
+        questions = {client: self.question(client) for client in clients} | (told or {})
         opening = questions[clients[0]].opening
         settings = sum_settings(self.agreement, opening, session or os.urandom(32), clients)
         wire = Loopback({client: self.nodes[client] for client in clients})
@@ -110,6 +112,17 @@ def test_a_server_that_follows_the_protocol_promises_to(tmp_path: Path) -> None:
     distrusting = Nodes(tmp_path / "b", Power.ACTIVE, strict)
     distrusting.sum_of(EVERYBODY)
     assert distrusting.spent(0) == 1
+
+
+@pytest.mark.parametrize("power", Power)
+def test_who_was_told_something_else_is_in_no_sum_with_the_others(tmp_path: Path, power: Power) -> None:
+    """Another round, or terms that differ in what no setting of the sum names: its keys do not fit, and it sends no row."""
+    nodes = Nodes(tmp_path, power)
+    terms = replace(nodes.terms, delta=nodes.terms.delta / 2)
+    for told in (question_of(nodes.terms, client=2, number=1), question_of(terms, client=2)):
+        assert nodes.nodes[2](told.letter("check")).kind == "ok"
+        assert bool(nodes.sum_of(EVERYBODY, told={2: told}).isfinite().all())
+    assert [nodes.spent(client) for client in EVERYBODY] == [2, 2, 0, 2]
 
 
 @pytest.mark.parametrize("session", ["", "00" * 31, "AB" * 32, "ab " * 32, "zz" * 32, 7])
