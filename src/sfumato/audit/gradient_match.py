@@ -18,6 +18,7 @@ from sfumato.key import Key
 from sfumato.update import Layout
 
 _DECAYS = (3 / 8, 5 / 8, 7 / 8)  # of the steps, after which the step size is a tenth of what it was
+_MOMENTUM = 0.9
 _UNROLLED = 8  # local steps that are followed one by one; of more, their first one stands for all
 
 
@@ -63,7 +64,10 @@ def _batches(records: int, batch: int, steps: int) -> Sequence[Tensor]:
 
 @dataclass(frozen=True)
 class Search:
-    """How pictures are looked for: Adam on the signs of their gradients, from normal noise of a key."""
+    """How pictures are looked for: Adam on the signs of their gradients, from normal noise of a key.
+
+    The mean square of signs is 1, so that Adam is momentum.
+    """
 
     iterations: int = 1200
     step: float = 0.1
@@ -74,20 +78,16 @@ class Search:
         target = list(Layout.of(known.module).split(seen.float()).values())
         size = torch.sqrt(sum((part * part).sum() for part in target))  # type: ignore[arg-type]
         start = key.child("start").normal(len(labels), *shape, stddev=0.3).float()
-        guess = known.pixels.within(start).requires_grad_(True)
-        optimizer = torch.optim.Adam([guess], lr=self.step)
-        decays = [int(self.iterations * part) for part in _DECAYS]
-        schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, decays, 0.1)
-        for _ in range(self.iterations):
+        guess, momentum = known.pixels.within(start), torch.zeros_like(start)
+        for number in range(self.iterations):
+            guess.requires_grad_(True)
             update = known.update(guess, labels)
             distance = _distance(update, target, size) + self.smooth * total_variation(guess)
             (gradient,) = torch.autograd.grad(distance, guess)
-            guess.grad = gradient.sign()
-            optimizer.step()
-            schedule.step()
-            with torch.no_grad():
-                guess.copy_(known.pixels.within(guess))
-        return guess.detach()
+            momentum = _MOMENTUM * momentum + (1.0 - _MOMENTUM) * gradient.sign()
+            step = self.step * 0.1 ** sum(number >= part * self.iterations for part in _DECAYS)
+            guess = known.pixels.within(guess.detach() - step * momentum / (1.0 - _MOMENTUM ** (number + 1)))
+        return guess
 
 
 def _distance(update: Sequence[Tensor], target: Sequence[Tensor], size: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sfumato.audit.attack import Found, Keep, Subject, Tell
+from sfumato.audit.attack import Found, Keep, Subject, Tell, outputs_of
 from sfumato.audit.gallery import Gallery
 from sfumato.audit.gradient_match import Known, Search
 from sfumato.audit.labels_from_bias import last_bias, recovered, share_right
@@ -26,7 +27,7 @@ from sfumato.update import Layout
 
 BARE = "without clip and noise"
 _SMOOTH, _SMOOTHER = 1e-2, 1e-1  # without noise, and with
-_MOST = 100
+_MOST, _MOST_PUBLIC = 100, 1000
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,10 @@ class Inversion:
         victim = Victim(replace(prepared, round=round), scene.records, params)
         seen = victim.seen(WORLD if scene.view == WORLD else SERVER, own.child("round"))
         module = victim.module()
-        labels = recovered(last_bias(-seen, module, Layout.of(module), prepared.outputs), scene.records.count)
+        assert prepared.test is not None, "it was asked for before"
+        said = outputs_of(copy.deepcopy(module), prepared.test.records.x[:_MOST_PUBLIC]).softmax(1).mean(0)
+        bias = last_bias(-seen, module, Layout.of(module), prepared.outputs)
+        labels = recovered(bias, scene.records.count, said)
         known = Known(module, prepared.objective.loss, pixels, *steps_of(round, scene.records.count))
         search = Search(self.iterations, smooth=_SMOOTHER if noisy(round, scene.view == WORLD) else _SMOOTH)
         return {"pictures": search(known, seen, labels, tuple(scene.records.x.shape[1:]), own), "labels": labels}

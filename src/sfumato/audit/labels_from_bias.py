@@ -28,25 +28,27 @@ def last_bias(gradient: Tensor, module: nn.Module, layout: Layout, outputs: int)
     return found if found.ndim == 1 else found.sum(1)  # inputs that are not negative leave the sign as it is
 
 
-def recovered(bias: Tensor, records: int) -> Tensor:
-    """As many labels as there are records, sorted, from a gradient of biases of any scale.
+def recovered(bias: Tensor, records: int, said: Tensor | None = None) -> Tensor:
+    """As many labels as there are records, sorted, from a gradient of biases of any scale s.
 
-    Only a class that is there can be negative. What one record takes away is about the negative part over the records, a
-    little more, for it also adds to all others what the model says of them (Wainakh et al. 2022, LLG). For one record
-    the label is the only negative class, whatever the model is.
+    For class c it is s (p_c - n_c / n). Only a class that is there can be negative, so those come first; for one record that is
+    its label, whatever the model is. `said` is p on public records, uniform if it is not given. A class that nobody has shows
+    s p_c, so s is taken as the largest quotient of the two, and the other labels are those of which most are missing.
 
     >>> recovered(torch.tensor([0.1, -0.9, 0.8]), 1)
     tensor([1])
     """
-    left = bias.double().clone()
-    impact = left.clamp(max=0.0).sum() * (1.0 + 1.0 / len(left)) / records
+    left = bias.double()
+    said = torch.full_like(left, 1.0 / len(left)) if said is None else said.double().clamp(min=1e-6)
+    scale = (left / said).max().clamp(min=1e-12)
+    missing = records * (said - left / scale)
     negative = torch.nonzero(left < 0).flatten()
-    found = negative[torch.argsort(left[negative])][:records].tolist()
-    left[found] -= impact
+    found = negative[torch.argsort(left[negative])][:records].tolist() or [int(left.argmin())]
+    missing[found] -= 1.0
     while len(found) < records:
-        label = int(left.argmin())
+        label = int(missing.argmax())
         found.append(label)
-        left[label] -= impact
+        missing[label] -= 1.0
     return torch.tensor(sorted(found), dtype=torch.int64)
 
 

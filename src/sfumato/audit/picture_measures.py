@@ -5,7 +5,6 @@ A reconstruction has no order, so pictures of a batch are paired as suits the at
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -84,7 +83,7 @@ def ssim(first: Tensor, second: Tensor) -> Tensor:
 
 
 def _weights(window: int) -> Tensor:
-    off = torch.arange(window) - (window - 1) / 2
+    off = torch.arange(window, dtype=torch.float64) - (window - 1) / 2
     line = torch.exp(-(off**2) / (2 * _WIDTH**2))
     return torch.outer(line, line) / line.sum() ** 2
 
@@ -105,8 +104,3 @@ def total_variation(pictures: Tensor) -> Tensor:
     """How much neighbouring pixels differ, on average, down and across."""
     across = (pictures[..., 1:] - pictures[..., :-1]).abs().mean()
     return across + (pictures[..., 1:, :] - pictures[..., :-1, :]).abs().mean()
-
-
-def finite(numbers: dict[str, float]) -> dict[str, float]:
-    """Those that are numbers."""
-    return {name: value for name, value in numbers.items() if math.isfinite(value)}
