@@ -23,6 +23,8 @@ from sfumato.audit.victims import drawn_records
 from sfumato.data.population import Records
 from sfumato.errors import BadValue
 from sfumato.key import Key
+from sfumato.pieces.optimizer import Adam
+from sfumato.update import Layout
 
 _WIDTH, _INNER = 64, 256
 _BATCH, _STEP = 64, 1e-3
@@ -70,7 +72,9 @@ class Network:
         with key.child("weights").seeding_torch():
             decoder = Decoder(answers.shape[1], tuple(public.shape[1:]))
         decoder.shift, decoder.scale = answers.mean(0), answers.std(0) + 1e-6
-        optimizer = torch.optim.Adam(decoder.parameters(), lr=_STEP)
+        layout, adam = Layout.of(decoder), Adam(lr=_STEP, epsilon=1e-8)
+        row = layout.row(decoder)
+        state = adam.start(row)
         for rows in (torch.from_numpy(order) for order in key.child("order").permutations(self.epochs, len(public))):
             for some in torch.split(rows, _BATCH):
                 made = decoder(answers[some])
@@ -78,9 +82,9 @@ class Network:
                 if self.feedback:
                     off = (target(made).log_softmax(1) - answers[some]) / decoder.scale
                     loss = loss + self.feedback * (off**2).mean()
-                decoder.zero_grad()
-                loss.backward()
-                optimizer.step()
+                gradients = torch.autograd.grad(loss, list(decoder.parameters()))
+                row, state = adam.step(row, state, -torch.cat([gradient.flatten() for gradient in gradients]))
+                layout.write(row, decoder)
         return decoder.eval()
 
     def state(self, target: nn.Module, public: Tensor, key: Key) -> dict[str, Tensor]:
