@@ -44,13 +44,14 @@ class Pixels:
 
 
 def measured(guesses: Tensor, truth: Tensor, pixels: Pixels) -> dict[str, float]:
-    """MSE and MAE in the units of the records, PSNR in decibel and SSIM: means over the pictures, first guess for first truth."""
-    return {
-        "mse": float(((guesses - truth) ** 2).mean()),
-        "mae": float((guesses - truth).abs().mean()),
-        "psnr": float(psnr(pixels.unit(guesses), pixels.unit(truth)).mean()),
-        "ssim": float(ssim(pixels.unit(guesses), pixels.unit(truth)).mean()),
-    }
+    """The means over the pictures of each measure, first guess for first truth."""
+    return {word: float(values.mean()) for word, values in each(guesses, truth, pixels).items()}
+
+
+def each(guesses: Tensor, truth: Tensor, pixels: Pixels) -> dict[str, Tensor]:
+    """MSE and MAE in the units of the records, PSNR in decibel and SSIM of each picture."""
+    off, unit = (guesses - truth).flatten(1), (pixels.unit(guesses), pixels.unit(truth))
+    return {"mse": (off**2).mean(1), "mae": off.abs().mean(1), "psnr": psnr(*unit), "ssim": ssim(*unit)}
 
 
 def psnr(first: Tensor, second: Tensor) -> Tensor:

@@ -105,7 +105,7 @@ def _train(settings: Settings, seed: int) -> dict[str, Any]:
         measure: curve[-1][2],
         "curve": curve,
         "epsilon": proven(run.derivation.primary.world, rounds, settings["delta"]),
-        "really": _really(round, clients, dimension, rounds, settings["delta"]),
+        "really": really_of(round, clients, dimension, rounds, settings["delta"]),
         "noise": noise_and_clip(round)[0],
         "parameters": dimension,
         "trained": trained,
@@ -166,7 +166,7 @@ def round_half_up(value: float) -> int:
     return max(1, math.floor(value + 0.5))
 
 
-def _really(round: Round, clients: int, dimension: int, rounds: int, delta: float) -> float | None:
+def really_of(round: Round, clients: int, dimension: int, rounds: int, delta: float) -> float | None:
     """What is proven for the very noise of a round that claims something else; None where the claim is the proof."""
     local, noise = round.local, round.client[0] if round.client else None
     if isinstance(local, WithinBall) and isinstance(noise, NbaflNoise):
