@@ -99,8 +99,12 @@ class Hidden:
     @staticmethod
     def load(name: str, folder: str | None) -> Hidden:
         dataset = load(name, folder)
-        known = {_pixels(x): int(y) for x, y in zip(*dataset.train, strict=True)}
-        return Hidden(name, known, dataset.test.records)
+        return Hidden(name, Hidden.by_record(dataset.train), dataset.test.records)
+
+    @staticmethod
+    def by_record(records: Records) -> dict[bytes, int]:
+        """The target of each record by its pixels."""
+        return {_pixels(x): int(y) for x, y in zip(*records, strict=True)}
 
     def of(self, records: Records) -> Records:
         """The same records with their hidden attribute as the target."""

@@ -27,8 +27,8 @@ NOTES = (
     "No ranking is claimed, of laws or of epsilons: many gaps in the paper's table are 0.01. Bands are at 95 %; what they are "
     "over is said below.",
     "The paper prints neither delta nor how many records were attacked, nor how often: its numbers have no bands.",
-    "An attack that finds nothing proves nothing: proven rows hide each record at the epsilon that they name, whatever it finds, and "
-    "`really` is what is proven for the noise of rows as published.",
+    "An attack that finds nothing proves nothing: proven rows hide each record at the epsilon that they name, whatever it finds, "
+    "and `really` is what is proven for the noise of rows as published.",
 )
 
 

@@ -59,9 +59,12 @@ def _inverted(settings: Settings, seed: int) -> dict[str, Any]:
     dimension, pixels = Layout.of(start.module).dimension, Pixels.of(dataset.test.records.x)
     guess = settings.get("guess")
     round = common.round_of(settings, None, dimension)
-    facts = (dataset.input_shape, dataset.classes, {})
-    prepared = Prepared(Request(), start.population, dataset.test, start.module, start.objective, round, *facts)
-    params, found = Layout.of(start.module).row(start.module), {}
+    people, shape = start.population, dataset.input_shape
+    prepared = Prepared(
+        Request(), people, dataset.test, start.module, start.objective, round, shape, dataset.classes, {}
+    )
+    params = Layout.of(start.module).row(start.module)
+    found: dict[str, dict[str, list[float]]] = {}
     for size, clients, iterations in settings["batches"]:
         order = key.child("victims", size=size).permutations(1, dataset.pool.count)[0][: size * clients]
         rows = torch.from_numpy(order)
