@@ -119,7 +119,7 @@ def row(done: Group, words: str, ours: Callable[[Group], Row]) -> Row:
 
 
 def plot(name: str, title: str, y: str, done: Group, value: Callable[[Group], list[float]]) -> list[Plot]:
-    """What the proven laws reach by epsilon, with bands, and what stands beside them as levels."""
+    """What the proven laws reach by epsilon, with bands, and what stands beside them, whatever epsilon is."""
     curves: list[Curve] = []
     methods = dict.fromkeys(one.cell.paper["method"] for one in done)
     for index, method in enumerate(method for method in methods if method not in PUBLISHED):
@@ -128,7 +128,8 @@ def plot(name: str, title: str, y: str, done: Group, value: Callable[[Group], li
         points = [value(having(own, epsilon=epsilon)) for epsilon in epsilons]
         mean, low, high = (tuple(values) for values in zip(*points, strict=True))
         if epsilons == [None]:
-            curves.append(Curve(method, index, (common.EPSILONS[0], common.EPSILONS[-1]), (mean[0], mean[0]), True))
+            name, ends = method.partition(" (")[0], (common.EPSILONS[0], common.EPSILONS[-1])
+            curves.append(Curve(name, index, ends, (mean[0], mean[0])))
         else:
             curves.append(Curve(method, index, tuple(epsilons), mean, False, low, high))
     return [Plot(name, title, "Epsilon", y, tuple(curves))] if curves else []

@@ -27,11 +27,11 @@ PRINTED = {
 }
 FREE = (1.7104, 9.79, 0.0751)
 GREY, FLAT = "grey picture (no attack)", "flat mean colour (no attack)"
-_BATCHES = [[1, 4, 600], [10, 1, 300], [100, 1, 150]]  # records of a client, how many clients, iterations
+_BATCHES = [[1, 8, 400], [10, 1, 300], [100, 1, 150]]  # records of a client, how many clients, iterations
 _WORDS = ("mse", "psnr", "ssim")
 _SCALED = (
     "A CNN of 122,570 parameters in place of ResNet-18, untrained; the noise of 60 rounds for 10 clients with 2,000 pictures "
-    "each; 4 single pictures, one batch of 10 and one of 100."
+    "each; 8 single pictures, one batch of 10 and one of 100."
 )
 _NOTES = (
     *attacked.NOTES,

@@ -38,9 +38,9 @@ _NOTES = (
     "Ours: the network turns the model's answer (ten log-probabilities) into a picture. It learns on test pictures that it is not "
     "asked about, so that its picture is close to the true one and the model gives it the same answer. Members are "
     "clients' pictures, others are pictures that nobody trained on; bands are over pictures.",
-    "MSE and MAE are in the units of pictures scaled to unit variance; the paper does not say which are its own. If they are the same, "
-    "a grey picture, with an MSE of about 1 and an MAE of about 0.8, is better than each of its private rows, and by its MSE than "
-    "the one without privacy too: then they do not show that noise protects.",
+    "MSE and MAE are in the units of pictures scaled to unit variance; the paper does not say which are its own. If they are the "
+    "same, a grey picture, with an MSE of about 1 and an MAE of about 0.8, is better than each of its private rows, and by its "
+    "MSE than the one without privacy too: then they do not show that noise protects.",
 )
 
 
