@@ -9,16 +9,24 @@ import numpy as np
 import pytest
 import torch
 
+from sfumato import Sgd
 from sfumato.audit.attack import Keep, Subject
 from sfumato.audit.attacks import ATTACKS, build, find
 from sfumato.audit.canary_record import CanaryRecord
+from sfumato.audit.default_attack import Membership
+from sfumato.audit.local_world import LocalWorld
 from sfumato.audit.membership import Lira, Rmia, Scores, Threshold, in_turn, summary
 from sfumato.audit.roc import Roc
 from sfumato.audit.run_world import world_of
 from sfumato.audit.shadows import Seen, shadows_of
 from sfumato.audit.shokri import Shokri
+from sfumato.audit.study import study
+from sfumato.data.load import load
+from sfumato.data.population import Records
 from sfumato.errors import BadValue
 from sfumato.key import Key
+from sfumato.models import build as build_model
+from sfumato.objective import classification
 from tests.audit.runs import noisy_labels, train
 
 SHADOWS = 16
@@ -113,6 +121,8 @@ def test_shadows_have_others_in_the_places_of_members(tmp_path: Path) -> None:
             own, new = people.client(number).train, other.client(number).train
             assert own.x.shape == new.x.shape and own.y.dtype == new.y.dtype
             swapped += int((own.x != new.x).flatten(1).any(1).sum())
+        same = world.with_choice(torch.ones_like(choice))
+        assert all(torch.equal(people.client(n).train.x, same.client(n).train.x) for n in range(people.size))
         sizes = world.units.sizes[world.units.pairs :][~choice]
         assert swapped == int(sizes.sum())
         assert other.fingerprint != world.with_choice(~choice).fingerprint
@@ -145,7 +155,17 @@ def test_attacks_are_built_by_name_with_their_options() -> None:
         build("lira", {"shadows": "many"})
 
 
-OWN = ("threshold", "lira", "rmia", "shokri", "canary")
+@pytest.mark.parametrize(
+    ("seconds", "name", "word"), [(1000.0, "rmia", "16 shadows"), (1e-6, "threshold", "No shadow")]
+)
+def test_the_default_attack_keeps_to_its_time(seconds: float, name: str, word: str, tmp_path: Path, keep: Keep) -> None:
+    subject = Subject.of(train(tmp_path / "run", rounds=1, clients=10))
+    found = Membership(seconds=seconds, most=40)(subject, keep, quiet)
+    assert found.attack == name and word in found.notes[-1]
+    assert ("shadows in turn: auc" in found.numbers) == (name == "rmia")
+
+
+OWN = ("membership", "threshold", "lira", "rmia", "shokri", "canary")
 
 
 @pytest.mark.parametrize(
@@ -163,3 +183,26 @@ def test_what_cannot_be_meant_is_refused(attack: Lira, words: str, tmp_path: Pat
     subject = Subject.of(train(tmp_path / "run", rounds=1))
     with pytest.raises(BadValue, match=words):
         attack(subject, keep, quiet)
+
+
+def test_a_study_attacks_models_in_turn(keep: Keep) -> None:
+    found, models = study({Lira(): 6, Rmia(): 3}, noisy_labels(), 6, keep, quiet)
+    assert len(models) == 6 and set(found) == {"lira", "rmia"}
+    mean, (low, high) = found["rmia"]["auc"]
+    assert low < mean < high and mean > 0.6
+    with pytest.raises(BadValue, match="at least 4 models"):
+        study({Lira(): 2}, noisy_labels(), 2, keep, quiet)
+
+
+@pytest.mark.data
+def test_lira_finds_digits_that_a_threshold_does_not(keep: Keep) -> None:
+    """16 linear models on 500 digits of MNIST each."""
+    digits = load("mnist").train
+    pool, module = Records(digits.x[:1000], digits.y[:1000]), build_model("logistic", (1, 28, 28), 10, Key.from_seed(0))
+    world = LocalWorld(pool, module, Sgd(lr=0.1, epochs=20, batch_size=32), classification(10))
+    found, _ = study({Lira(): 16, Rmia(): 16, Threshold(): 16}, world, 16, keep, quiet)
+    _, (_, plain) = found["threshold"]["tpr at fpr 0.01"]
+    assert plain < 0.03
+    for name in ("lira", "rmia"):
+        _, (low, _) = found[name]["tpr at fpr 0.01"]
+        assert low > 3 * plain

@@ -29,6 +29,7 @@ from sfumato.reproduce.udp_fl import common as udp_fl
 from sfumato.reproduce.udp_fl.figure_5 import naive
 from sfumato.reproduce.udp_fl.figure_6 import shuffled
 from sfumato.reproduce.udp_fl.table_5 import search
+from sfumato.reproduce.udp_fl.table_6 import attacked
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -121,6 +122,7 @@ def test_a_function_that_moves_keeps_its_cells() -> None:
         "udp_fl.naive": naive,
         "udp_fl.shuffled": shuffled,
         "udp_fl.search": search,
+        "udp_fl.membership": attacked,
         "ae_dpfl.train": ae_dpfl.train,
         "ae_dpfl.taught": taught,
         "ae_dpfl.cost": cost,

@@ -14,6 +14,7 @@ from sfumato.imports import import_path
 from sfumato.run.request import typed
 
 ATTACKS = {
+    "membership": "sfumato.audit.default_attack:Membership",
     "threshold": "sfumato.audit.membership:Threshold",
     "lira": "sfumato.audit.membership:Lira",
     "rmia": "sfumato.audit.membership:Rmia",

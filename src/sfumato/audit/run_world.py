@@ -57,9 +57,11 @@ def _notes(subject: Subject, units: Units, source: str, looks: tuple[int, ...]) 
         "runs the recipe again with either. That is more than most attackers know; it is what the guarantee for one "
         f"{kind} assumes of them.",
     ]
-    if subject.prepared.request.data.test is not None:
+    test = subject.prepared.test
+    if test is not None and test.name.partition("/")[0] != subject.prepared.request.data.name:
         known.append(
-            "Those who were held out are of another data set: a score may tell data sets apart, and not members."
+            f"{test.name!r} may be of another source than the clients' records: then the run's own numbers tell sources apart, and "
+            "not members. Where each shadow in turn is the target they do not."
         )
     if subject.prepared.basis is not None:
         known.append("Shadows share the basis that the run has learnt, so what the basis tells is not attacked.")

@@ -6,7 +6,7 @@ import copy
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from sfumato.update import Layout
 
 _MOST_LESSONS = 200_000  # answers of shadows that the networks learn from
 _FEWEST_OF_CLASS = 100  # below it a class has no network of its own
+Judge: TypeAlias = Callable[[np.ndarray], np.ndarray]  # from answers to log-odds
 _LEAST = -20.0  # logarithms of probabilities below it are all alike
 
 
@@ -51,13 +52,13 @@ class Shokri(OfRun):
         asked, labels = _answers(seen, seen.models[-1], None), seen.world.units.records.y.numpy()
         odds = np.zeros(len(labels))
         tell("networks learn from what the shadows say")
-        everybody = _learn(lessons, told, self, key.child("network"))
+        everybody: Judge | None = None
         for label in np.unique(labels):
             own, wanted = classes == label, labels == label
-            enough = own.sum() >= _FEWEST_OF_CLASS and 0 < told[own].sum() < own.sum()
-            judge = (
-                _learn(lessons[own], told[own], self, key.child("network", label=int(label))) if enough else everybody
-            )
+            if own.sum() >= _FEWEST_OF_CLASS and 0 < told[own].sum() < own.sum():
+                judge = _learn(lessons[own], told[own], self, key.child("network", label=int(label)))
+            else:
+                judge = everybody = everybody or _learn(lessons, told, self, key.child("network"))
             odds[wanted] = judge(asked[wanted])
         return seen.world.units.means(torch.from_numpy(odds)).numpy()
 
@@ -87,7 +88,7 @@ def _lessons(seen: Seen, key: Key) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.concatenate(answers), np.concatenate(told), np.concatenate(classes)
 
 
-def _learn(answers: np.ndarray, told: np.ndarray, attack: Shokri, key: Key) -> Callable[[np.ndarray], np.ndarray]:
+def _learn(answers: np.ndarray, told: np.ndarray, attack: Shokri, key: Key) -> Judge:
     """A network with one hidden layer, from answers to log-odds."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.neural_network import MLPClassifier

@@ -34,6 +34,7 @@ TABLES = {
     "udp-fl-figure-6": "With and without a shuffler; what one is worth to messages that are private as a whole",
     "udp-fl-table-4": "CIFAR-10 by epsilon",
     "udp-fl-table-5": "Seconds of training and of the search for the noise, and bytes",
+    "udp-fl-table-6": "Membership attacks by epsilon: Shokri's, LiRA and Canary, CIFAR-10",
     "udp-fl-table-7": "Gradient inversion by epsilon: pictures from a client's message, batches of 1, 10 and 100",
     "udp-fl-table-8": "Attribute inference by epsilon: gender from a model of age groups, UTKFace",
     "udp-fl-table-9": "A reconstruction network by epsilon: pictures from a model's answers, CIFAR-10",
