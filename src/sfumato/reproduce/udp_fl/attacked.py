@@ -128,8 +128,8 @@ def plot(name: str, title: str, y: str, done: Group, value: Callable[[Group], li
         points = [value(having(own, epsilon=epsilon)) for epsilon in epsilons]
         mean, low, high = (tuple(values) for values in zip(*points, strict=True))
         if epsilons == [None]:
-            name, ends = method.partition(" (")[0], (common.EPSILONS[0], common.EPSILONS[-1])
-            curves.append(Curve(name, index, ends, (mean[0], mean[0])))
+            ends = common.EPSILONS[0], common.EPSILONS[-1]
+            curves.append(Curve(method.partition(" (")[0], index, ends, (mean[0], mean[0])))
         else:
             curves.append(Curve(method, index, tuple(epsilons), mean, False, low, high))
     return [Plot(name, title, "Epsilon", y, tuple(curves))] if curves else []
