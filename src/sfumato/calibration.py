@@ -8,8 +8,10 @@ from typing import Any
 from sfumato.account import calibrate_noise
 from sfumato.account.event import Event, Unit, compose
 from sfumato.errors import BadValue
+from sfumato.local.per_client import PerClient
 from sfumato.pieces.clip import Clip
 from sfumato.pieces.clip_per_client import ClipPerClient
+from sfumato.pieces.protocol import LocalPiece
 from sfumato.round import Round
 
 
@@ -72,9 +74,18 @@ def noise_and_clip(round: Round) -> tuple[float | None, float | None]:
     return noise, clip if norm is None else norm
 
 
-def _noise(round: Round) -> tuple[str, int, tuple[float, float | None]] | None:
+def noise_for(round: Round, unit: Unit, client: int) -> float:
+    """The noise multiplier that hides one client's unit, by what is its own where clients differ; 0 if there is none."""
+    local = round.local.of(client) if isinstance(round.local, PerClient) else round.local
+    found = _noise(round, local, unit)
+    return 0.0 if found is None else found[2][0]
+
+
+def _noise(
+    round: Round, local: LocalPiece | None = None, unit: Unit | None = None
+) -> tuple[str, int, tuple[float, float | None]] | None:
     """The piece that pays, by slot and place: local training where it hides records, else the first, clients before server."""
-    if round.unit is Unit.RECORD and (noise := round.local.noise_and_norm()) is not None:
+    if (unit or round.unit) is Unit.RECORD and (noise := (local or round.local).noise_and_norm()) is not None:
         return "local", 0, noise
     for slot, pieces in (("client", round.client), ("server", round.server)):
         for place, piece in enumerate(pieces):

@@ -142,6 +142,21 @@ def test_a_reply_that_cannot_be_used_is_a_zero_row(name: str, settings: Settings
     assert run.ledger.count == 3
 
 
+@pytest.mark.parametrize("grain", [2.0**-60, 2.0**-1])
+def test_a_row_between_the_steps_of_a_grid_is_in_no_exact_sum(grain: float, settings: Settings, tmp_path: Path) -> None:
+    """What it would do to the sum is no whole number of steps, and is rounded by what the other rows are."""
+    request = replace(asked(sample="everyone", rounds=1), secure=True)
+    answers = everybody(request)
+    grid = served(request, settings, Loopback(answers), tmp_path / "first").agreement.job.slots.sent.grid
+    assert grid is not None
+    between = torch.full((650,), grain * grid, dtype=torch.float64)
+    answers[2] = changed(lambda reply: Letter(OK, reply.facts, {"row": between}))(answers[2])
+    tallies: list[str] = []
+    *_, progress = served(request, settings, Loopback(answers), tmp_path / "run", tell=tallies.append).run
+    assert tallies == ["round 1: 4 of 5 replied, 1 off-grid"]
+    assert torch.equal(progress.params, here(request, settings, missing=(2,)))
+
+
 def test_nobody_replies_and_noise_is_released_all_the_same(settings: Settings, tmp_path: Path) -> None:
     request = asked()
     assert torch.equal(
@@ -265,6 +280,13 @@ def test_what_is_sent_holds_nothing_of_the_servers(settings: Settings, tmp_path:
     for _, letter in wire.asked:
         assert not any(secret.to_bytes().hex() in str(letter.facts) for secret in secrets)
         assert '"seed"' not in letter.facts["terms"] and "clients_key" not in letter.facts
+
+
+def test_two_runs_of_one_seed_have_no_noise_in_common(settings: Settings, tmp_path: Path) -> None:
+    """Else, where a client is away in one of them, the difference of their models is its row."""
+    request, own = asked(sample="everyone", rounds=1), replace(settings, keys="own")
+    first, second = (final(request, own, {}, tmp_path / name) for name in ("first", "second"))
+    assert not torch.equal(first, second)
 
 
 def test_it_does_not_begin_if_nobody_takes_part(settings: Settings, tmp_path: Path) -> None:

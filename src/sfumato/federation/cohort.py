@@ -30,6 +30,7 @@ from sfumato.federation.summing import Summing, check_shares, check_summed, fewe
 from sfumato.federation.terms import Agreement
 from sfumato.federation.wire import Letter, Wire, WireLost
 from sfumato.key import Key
+from sfumato.pieces.exact import LARGEST_SUM
 from sfumato.secure_sum import GaveUp, Power, SecureSumError
 from sfumato.secure_sum import assumptions as words_of
 
@@ -198,7 +199,21 @@ class Federation:
             return "wrong-weight"
         if not bool(torch.isfinite(row).all()):
             return "not-finite"
-        return "too-long" if float(row.double().norm()) > self._longest * _SLACK else ""
+        if float(row.double().norm()) > self._longest * _SLACK:
+            return "too-long"
+        return "off-grid" if self._off_grid(row.double()) else ""
+
+    def _off_grid(self, row: torch.Tensor) -> bool:
+        """Whether a row is no whole number of steps where the noise is one, or so many that a sum of such rows would be rounded.
+
+        Exact noise hides no rounding. With 3/4 of the last bit of another's row in each coordinate, the sum of the two is rounded
+        if the other is there; where the noise cancels the rest, what is left tells.
+        """
+        claim = self._slots.sent
+        if claim.grid is None or claim.paid:
+            return False
+        steps = row / claim.grid  # exact, as it is a power of 2
+        return not bool(((steps == steps.trunc()) & (steps.abs() <= LARGEST_SUM / claim.population)).all())
 
     @property
     def _longest(self) -> float:

@@ -99,9 +99,11 @@ class Settings:
     def people(self, name: str, seeded: bool) -> Population:
         """The population that the registry declares: nobody's data are here.
 
-        Who replies may change, so it has no fingerprint; a seeded run is a simulation, and gets the registry's, for tests.
+        Who replies, and what, may change, so it has no fingerprint, and no two runs have noise in common, not even with one seed:
+        the difference of what they release would be what changed. Where clients' keys are shared, which tests do, it is the
+        registry's.
         """
-        members = self.members()
+        members, seeded = self.members(), seeded and self.keys == "shared"
         identity = digest("nodes", [member.key for member in members])
         example = declared_example(self.input_shape, self.input_type, self.target_shape, self.target_type)
         found = Population(name, len(members), nobody_here, identity if seeded else None, identity)

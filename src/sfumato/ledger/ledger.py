@@ -151,7 +151,15 @@ class Ledger:
             found.append(
                 "servers have drawn cohorts in secret, added the noise and begun no more rounds than they promised (nobody checks)"
             )
+        if self.fact("trusting") is not None:
+            found.append(
+                "servers have followed the protocol of their secure sums, and have played none of the other clients (nobody checks)"
+            )
         return tuple(found)
+
+    def note_trusting(self) -> None:
+        """Note that some of it holds of a server that follows the protocol of a secure sum, and of no other."""
+        self._set_fact("trusting", "yes")
 
     @property
     def other_numbers(self) -> bool:

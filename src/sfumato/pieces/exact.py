@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 BITS = 20
-_LARGEST_SUM = 2.0**52  # of steps: float64 holds every whole number up to twice that
+LARGEST_SUM = 2.0**52  # of steps: float64 holds every whole number up to twice that
 
 
 def on_grid(claim: Claim, bits: int, who: object) -> Claim:
@@ -35,7 +35,7 @@ def on_grid(claim: Claim, bits: int, who: object) -> Claim:
         )
     _, exponent = math.frexp(claim.l2)
     step = math.ldexp(1.0, exponent - 1 - bits)
-    if claim.population * (claim.l2 / step) > _LARGEST_SUM:
+    if claim.population * (claim.l2 / step) > LARGEST_SUM:
         raise UnsoundRound(
             f"{text(who)}: the rows of all {claim.population:,} may add up to more than 2^52 steps, which float64 does not add "
             "exactly.",

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from sfumato import PoissonPerClient, Presence
 from sfumato.account.event import Unit
 from sfumato.data.population import Client, Population, Records
 from sfumato.errors import BadValue, DataError
@@ -27,6 +28,7 @@ from tests.federation.node.helpers import (
     store_records,
     terms_of,
 )
+from tests.helpers import dp_round
 
 PRIVATE = terms_of("perturb-model", options={"noise_multiplier": 1.0}, rounds=9)
 HELPED = terms_of("prifedsync", options={"records": 5, "batch": "poisson:0.5", "steps": 2}, rounds=9)
@@ -246,6 +248,16 @@ def test_a_promise_covers_every_different_question(tmp_path: Path) -> None:
         assert node(letter_of(terms, params=params + number % 5)).kind == "ok"
     spent = ledger_of(tmp_path).spent(Unit.CLIENT)
     assert spent is not None and getattr(spent.world, "times", 1) == 5
+
+
+def test_a_client_that_was_to_stop_and_is_asked_on_pays_for_every_round(tmp_path: Path) -> None:
+    sample = PoissonPerClient(Presence(0.5), {1: Presence(0.5, rounds=2)})
+    node, terms = node_of(tmp_path), terms_of(round=dp_round(sample=sample), rounds=9)
+    for number, times in ((0, 2), (1, 2), (2, 9)):
+        assert node(letter_of(terms, number=number)).kind == "ok"
+        spent = ledger_of(tmp_path).spent(Unit.CLIENT)
+        assert spent is not None
+        assert sum(getattr(part, "times", 0) for part in spent.world.walk()) == times
 
 
 def test_agreements_are_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

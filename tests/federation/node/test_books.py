@@ -78,6 +78,17 @@ def test_a_budget_for_a_promise_must_suffice_for_all_of_it(tmp_path: Path, where
     assert node(letter_of(PROMISED, number=1)).kind == "ok"
 
 
+def test_an_answer_of_one_run_is_no_promise_of_another(tmp_path: Path) -> None:
+    """Answers stand in the ledger under the name of their run: under this one, as a promise that had been recorded."""
+    log: list[str] = []
+    node = node_of(tmp_path, log=log)
+    assert node(letter_of(replace(PRIVATE, run="promise:run"), number=999)).kind == "refused.terms"
+    assert "promise of another run" in log[0]
+    assert node(letter_of(PROMISED)).kind == "ok"
+    (entry,) = ledger_of(tmp_path).entries()
+    assert entry.costs[Unit.CLIENT].world == Repeated(event_of(PROMISED), 5)
+
+
 def test_the_total_is_over_data_sets(tmp_path: Path) -> None:
     store_records(tmp_path)
     three = price(Repeated(event_of(PRIVATE), 3))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ from sfumato import (
     Everyone,
     Gaussian,
     NoiseShare,
+    PerClient,
     Poisson,
     RealisedMean,
     SecureSum,
@@ -26,6 +30,7 @@ from sfumato import (
 from sfumato.account.event import Relation, Unit
 from sfumato.data.population import Client, Population, PublicData
 from sfumato.federation.node.answer import Node
+from sfumato.federation.node.journal import Journal
 from sfumato.federation.terms import Agreement, Terms
 from sfumato.federation.wire import Letter
 from sfumato.ledger.ledger import Budget
@@ -157,6 +162,15 @@ def test_the_smallest_noise(tmp_path: Path) -> None:
     one = Recorded(tmp_path, smallest_noise=1.1)
     assert one.refuses(terms_of(options={"noise_multiplier": 1.0999})) == "refused.noise"
     assert one.allows(terms_of(options={"noise_multiplier": 1.1}))
+    steps = DpSgd(2, Poisson(0.5), 5, law=Gaussian(2.0))
+    own = PerClient(steps, {1: steps.with_noise(1.0)})
+    for round in (
+        dp_round(local=own, client=(), aggregate=RealisedMean(), server=(), unit=Unit.RECORD),
+        dp_round(local=steps.with_noise(1.0), server=(AddNoise(Gaussian(2.0)),)),
+    ):  # this client's own noise, and that which hides what its owner has a budget for
+        of_records = {"set": Budget(1e6, 1e-5, Unit.RECORD)}
+        one = Recorded(tmp_path / str(round.unit), smallest_noise=1.1, budgets=of_records)
+        assert one.refuses(terms_of(round=round)) == "refused.noise"
     nothing = Recorded(tmp_path / "b", smallest_noise=1e-9, nonprivate=True)
     assert nothing.refuses(terms_of("fedavg")) == "refused.noise"
 
@@ -181,6 +195,24 @@ def test_how_often(tmp_path: Path) -> None:
     assert one.refuses(terms, number=2) == "refused.often"
     one.now += 2
     assert one.allows(terms, number=2)
+
+
+def test_how_often_in_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node of two federations is two processes with one folder: neither may count while the other is about to answer."""
+    both, counted = threading.Barrier(2), Journal.within_a_day
+
+    def waits(journal: Journal, now: float) -> int:
+        found = counted(journal, now)
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.5)
+        return found
+
+    monkeypatch.setattr(Journal, "within_a_day", waits)
+    nodes = [Recorded(tmp_path, rounds_per_day=1).node for _ in range(2)]
+    letters = [letter_of(terms_of(rounds=10), number=number) for number in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        found = sorted(reply.kind for reply in pool.map(lambda node, letter: node(letter), nodes, letters))
+    assert found == ["ok", "refused.often"]
 
 
 def test_a_promise(tmp_path: Path) -> None:
@@ -263,6 +295,12 @@ def test_a_run_has_one_set_of_terms_but_may_get_more_rounds(tmp_path: Path) -> N
     assert one.node(letter_of(terms_of(delta=1e-6), "end")).kind == "refused.terms"
 
 
+@pytest.mark.parametrize("run", ["\x1b[8m", "a\nb", "\ud800"], ids=ascii)
+def test_a_name_that_does_something_to_a_terminal(tmp_path: Path, run: str) -> None:
+    """The owner reads the names of runs in the ledger, right above what they cost: the first of these makes that invisible."""
+    assert Recorded(tmp_path).refuses(terms_of(run=run)) == "refused.terms"
+
+
 def test_a_shuffler_between_machines(tmp_path: Path) -> None:
     round = dp_round(
         client=(Clip(1.0), AddNoise(Gaussian(1.0))), sample=Everyone(Relation.REPLACE), channel=Shuffler(), server=()
@@ -287,12 +325,16 @@ def test_a_row_does_not_leave_unmasked_where_a_secure_sum_was_agreed_on(tmp_path
         torch.tensor([0.0, 1.0]),
         torch.zeros(0, dtype=torch.int64),
         torch.tensor([[1, 2]]),
+        torch.arange(9),
+        torch.arange(21),
         None,
     ],
     ids=str,
 )
 def test_a_mask_that_would_make_norms_grow(tmp_path: Path, mask: torch.Tensor | None) -> None:
-    """A coordinate that is sent often is longer than the clip; the noise is not."""
+    """A coordinate that is sent often is longer than the clip; the noise is not. Shares of discrete noise were priced for as many
+    coordinates as are due: more of them cost more.
+    """
     client = (Clip(1.0), SharedMask(0.5), AddNoise(Gaussian(1.0)))
     terms = terms_of(
         round=dp_round(client=client, sample=Everyone(Relation.REPLACE), aggregate=RealisedMean(), server=())

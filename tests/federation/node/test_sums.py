@@ -13,6 +13,7 @@ import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sfumato import recipes
+from sfumato.commands.ledger import guarantees
 from sfumato.exact_round import secure
 from sfumato.federation.node.answer import Node
 from sfumato.federation.node.server import Signing
@@ -20,7 +21,7 @@ from sfumato.federation.question import Question
 from sfumato.federation.summing import Summing, sum_settings
 from sfumato.federation.terms import Agreement, Terms
 from sfumato.federation.wire import Letter
-from sfumato.ledger.ledger import Budget
+from sfumato.ledger.ledger import Budget, Ledger
 from sfumato.secure_sum import GaveUp, Power
 from tests.federation.loopback import Loopback
 from tests.federation.node.helpers import SIZES, ledger_of, policy_of, question_of, store_records, terms_of
@@ -112,6 +113,16 @@ def test_a_server_that_follows_the_protocol_promises_to(tmp_path: Path) -> None:
     distrusting = Nodes(tmp_path / "b", Power.ACTIVE, strict)
     distrusting.sum_of(EVERYBODY)
     assert distrusting.spent(0) == 1
+
+
+@pytest.mark.parametrize("power", Power)
+def test_a_ledger_says_whether_it_believes_that_servers_follow_the_protocol(tmp_path: Path, power: Power) -> None:
+    """One that does not could play all the other clients, and see a row with a single share."""
+    nodes = Nodes(tmp_path, power)
+    nodes.sum_of(EVERYBODY)
+    for path in ("0/set/ledger.sqlite", "0/total.sqlite"):
+        said = str(guarantees(Ledger(tmp_path / path, None), 1e-5)["client"]["server"])
+        assert ("have followed the protocol" in said) == (power is Power.FOLLOWS)
 
 
 @pytest.mark.parametrize("power", Power)

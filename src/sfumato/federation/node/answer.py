@@ -25,7 +25,7 @@ from sfumato.facts import digest
 from sfumato.federation.node.asked import Asked
 from sfumato.federation.node.books import Books, unwritable
 from sfumato.federation.node.costs import Dues
-from sfumato.federation.node.journal import Journal
+from sfumato.federation.node.journal import Journal, one_at_a_time
 from sfumato.federation.node.log import Log, file_log
 from sfumato.federation.node.memory import Memory
 from sfumato.federation.node.own_data import Find, Loaded, own_data
@@ -237,6 +237,7 @@ class Node:
         """What was asked and spent before, if the run is the one that had its name then."""
         with (
             unwritable(),
+            one_at_a_time(self.policy.folder),
             Journal.opened(self.policy.place / "journal.sqlite") as journal,
             Books.opened(self.policy) as books,
         ):

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import torch
 
 from sfumato.facts import digest
-from sfumato.federation.node.costs import Dues, Heard
+from sfumato.federation.node.costs import Dues, Heard, part_of
 from sfumato.federation.node.rules import Refused
 from sfumato.federation.question import Question
 from sfumato.federation.terms import Agreement, Terms
-from sfumato.pieces.mask import SharedMask
+from sfumato.pieces.mask import RandomMask, SharedMask, kept_of
 
 _MOST_ROUNDS = 10**6  # of which a promise may speak: pricing more takes longer than a server should keep a node busy
 
@@ -51,13 +51,16 @@ class Asked:
         """How many rounds the server's ledger will hold, by whatever says most of all that the server has said.
 
         Each new attempt began at least one round again, so by round r of attempt a it holds at least r + 1 + a; and it holds a
-        round for each of the different questions.
+        round for each of the different questions. A client that was to stop after some rounds, and is asked more often, has not
+        stopped: then it pays for all of them.
         """
         question, rounds = self.question, self.terms.rounds
         count = max(question.planned, rounds + question.attempt, self.round + 1 + question.attempt, questions)
         if count > _MOST_ROUNDS:
             raise Refused("refused.rounds", f"{count:,} rounds are more than a node promises itself to")
-        return Heard(count, question.attempt > 0 or count > rounds)
+        lasts = (part_of(proof, question.client).until for proof in self.dues.promised.values())
+        goes_on = any(last is not None and questions > last for last in lasts)
+        return Heard(count, question.attempt > 0 or count > rounds or goes_on)
 
     def check_form(self) -> None:
         """Refuse parameters that are not the model's, and numbers that count nothing."""
@@ -68,15 +71,21 @@ class Asked:
             raise Refused("refused.letter", f"attempt {self.question.attempt}")
 
     def check_opening(self) -> None:
-        """Refuse what the server prepared, where a proof rests on its form: a coordinate named twice would make norms grow."""
+        """Refuse what the server prepared, where a proof rests on its form: a coordinate named twice would make norms grow, and
+        what some noise costs depends on how many coordinates there are.
+        """
         slots, opening = self.agreement.job.slots, self.question.opening
         for nth, piece in enumerate(slots.round.client):
-            if isinstance(piece, SharedMask) and not _is_mask(opening.prepared.get(nth), slots.layout.dimension):
-                raise Refused("refused.opening", "the shared mask is no ascending list of coordinates")
+            if isinstance(piece, SharedMask) and not _is_mask(opening.prepared.get(nth), piece, slots.layout.dimension):
+                raise Refused(
+                    "refused.opening", "the shared mask is no ascending list of as many coordinates as are due"
+                )
 
 
-def _is_mask(mask: torch.Tensor | None, dimension: int) -> bool:
+def _is_mask(mask: torch.Tensor | None, piece: SharedMask, dimension: int) -> bool:
     if mask is None or mask.dtype != torch.int64 or mask.dim() != 1 or not len(mask):
+        return False
+    if isinstance(piece.by, RandomMask) and len(mask) != kept_of(piece.keep, dimension):
         return False
     ascends = bool((mask[1:] > mask[:-1]).all())
     return ascends and int(mask[0]) >= 0 and int(mask[-1]) < dimension

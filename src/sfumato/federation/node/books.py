@@ -99,8 +99,11 @@ class Books:
         costs = dues.of_one_answer()
         if dry:
             self.check(costs)
-        else:
-            self._reserve(run, round, attempt, key, key, costs, seeded)
+            return
+        if dues.trusting:
+            self.own.note_trusting()
+            self.total.note_trusting()
+        self._reserve(run, round, attempt, key, key, costs, seeded)
 
     def check(self, costs: Costs) -> None:
         """Refuse what the budgets do not suffice for, and write nothing."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,24 @@ CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, terms TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS asked (key TEXT PRIMARY KEY, run TEXT NOT NULL, at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS sessions (session TEXT PRIMARY KEY);
 """
+
+
+@contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Wait for whoever else answers in the same folder, in this process or another: what was counted stays so until it is noted.
+
+    Where the system has no such locks, there is none.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(folder / "answering.lock", os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        with suppress(ImportError, OSError):  # Windows, or a file system without locks
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sfumato.account.event import Unit
-from sfumato.calibration import noise_and_clip
+from sfumato.calibration import noise_for
 from sfumato.data.population import PublicData
 from sfumato.engine.slots import permutes
 from sfumato.errors import SfumatoError
@@ -22,6 +22,7 @@ from sfumato.federation.node.costs import Dues
 from sfumato.federation.node.policy import ANY, LIBRARY, REFUSED, Policy
 from sfumato.federation.terms import Agreement, Terms
 from sfumato.imports import is_import_path
+from sfumato.ledger.ledger import PROMISE
 from sfumato.models import NAMES
 from sfumato.pieces.channel import SecureSum
 from sfumato.round import Round
@@ -63,6 +64,14 @@ def judged(policy: Policy, terms: Terms, public: PublicData | None = None) -> tu
 
 def _before_building(policy: Policy, terms: Terms) -> Iterator[Refused]:
     """What can be told from the text."""
+    if terms.run.startswith(PROMISE):
+        yield Refused(
+            "refused.terms", f"a run called {terms.run!r} would stand in the ledger as a promise of another run"
+        )
+    if not terms.run.isprintable():
+        yield Refused(
+            "refused.terms", f"a run called {terms.run!r:.80} would not be shown as it is where a ledger is read"
+        )
     if not policy.recipes:
         yield Refused(
             "refused.recipe", "node.toml lists no recipes under [allow], so everything is refused until it does"
@@ -130,9 +139,9 @@ def _after_building(policy: Policy, agreement: Agreement) -> Iterator[Refused]:
         yield Refused("refused.nonprivate", "the run hides nothing, and node.toml does not allow that")
     if round.unproven and not policy.unproven:
         yield Refused("refused.unproven", "nothing is proven of the run, and node.toml does not allow that")
-    noise, _ = noise_and_clip(round)
-    if (noise or 0.0) < policy.smallest_noise:
-        yield Refused("refused.noise", f"a noise multiplier of {noise or 0.0:g}, below {policy.smallest_noise:g}")
+    noise = min(noise_for(round, unit, policy.client) for unit in relied_on(policy, agreement))
+    if noise < policy.smallest_noise:
+        yield Refused("refused.noise", f"a noise multiplier of {noise:g}, below {policy.smallest_noise:g}")
     cohort = smallest_cohort(round, terms.clients)
     if cohort < policy.smallest_cohort:
         yield Refused("refused.cohort", f"a cohort of {cohort:g}, below {policy.smallest_cohort}")
