@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from sfumato.data import Population, build_population, load
+from sfumato.data import Population, build_population, load, utkface
 from sfumato.data.domain_names import DOMAINNET_NAMES, OFFICE_NAMES
 from sfumato.data.load import NAMES, data_folder, hold_out
 from sfumato.data.split import partition
@@ -146,6 +146,7 @@ def test_missing_files_are_named_with_their_place(tmp_path: Path, name: str) -> 
         "medical-mnist": "AbdomenCT/*.jpeg",
         "usps": "usps.t.bz2",
         "celeba": "identity_CelebA.txt",
+        **dict.fromkeys(utkface.NAMES, "AGE_GENDER_ETHNICITY_DATE.jpg"),
         **dict.fromkeys(OFFICE_NAMES, "webcam/CLASS/*.jpg"),
         **dict.fromkeys(DOMAINNET_NAMES, "DOMAIN_train.txt"),
         "shakespeare": "t8.shakespeare.txt",

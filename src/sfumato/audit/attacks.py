@@ -20,6 +20,9 @@ ATTACKS = {
     "rmia": "sfumato.audit.membership:Rmia",
     "shokri": "sfumato.audit.shokri:Shokri",
     "canary": "sfumato.audit.canary_record:CanaryRecord",
+    "inversion": "sfumato.audit.inversion:Inversion",
+    "reconstruction": "sfumato.audit.reconstruct:Reconstruction",
+    "attributes": "sfumato.audit.attributes:Attributes",
 }
 
 

@@ -183,6 +183,10 @@ SOURCES = {
         ("img_align_celeba/*.jpg", "list_attr_celeba.txt", "list_eval_partition.txt", "identity_CelebA.txt"),
         page="https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
     ),
+    **dict.fromkeys(
+        ("utkface", "utkface-gender", "utkface-ethnicity"),
+        Source("UTKFace", (), ("AGE_GENDER_ETHNICITY_DATE.jpg",), page="https://susanqq.github.io/UTKFace/"),
+    ),
     "medical-mnist": Source(
         "medical-mnist",
         (),

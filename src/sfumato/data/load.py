@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sfumato.data import celeba, domains, usps
+from sfumato.data import celeba, domains, usps, utkface
 from sfumato.data.download import SOURCES, download
 from sfumato.data.fingerprint import of_tensors
 from sfumato.data.population import Client, Population, PublicData, Records
@@ -34,6 +34,7 @@ READERS = {
     **dict.fromkeys(domains.OFFICE_NAMES, domains.office_caltech10),
     **dict.fromkeys(domains.DOMAINNET_NAMES, domains.domainnet),
     "celeba": celeba.celeba,
+    **dict.fromkeys(utkface.NAMES, utkface.utkface),
     "shakespeare": shakespeare,
     "gefcom2012-wind": wind,
 }

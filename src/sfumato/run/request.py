@@ -33,7 +33,7 @@ class DataRequest:
     name: str = _asked(
         "digits",
         "digits, mnist, fashion-mnist, emnist-letters, usps, cifar10, cifar100, svhn, svhn-extra, medical-mnist, "
-        "office-caltech10, domainnet, celeba, shakespeare, gefcom2012-wind, a folder of client files, or module:function.",
+        "office-caltech10, domainnet, celeba, utkface, shakespeare, gefcom2012-wind, a folder of client files, or module:function.",
         flag="data",
     )
     folder: str = _asked("", "Where the data sets lie; else SFUMATO_DATA, else the cache.", flag="data_dir")
