@@ -53,7 +53,9 @@ class ClientWorlds:
         """What was run, for people."""
         others = "real" if self.worlds[1].train else "opposite" if self.rows.other.any() else "zero"
         alone = f"a canary {self.asked.unit} and no other client"
-        beside = f"a canary {self.asked.unit}; the rows of {self.canary} other client{'s' * (self.canary > 1)} are {others}"
+        beside = (
+            f"a canary {self.asked.unit}; the rows of {self.canary} other client{'s' * (self.canary > 1)} are {others}"
+        )
         length, here = self.length, len(self.rows.present)
         stand = (f"{here} coordinates stand for a message of {length:,}",) if here < length else ()
         return (beside if self.canary else alone, *stand)
