@@ -32,8 +32,8 @@ def test_a_sound_mechanism_is_not_refuted_and_something_is_found() -> None:
     assert found.sure < found.lower and "is claimed" in str(found)
 
 
-def test_noise_of_a_third_is_refuted() -> None:
-    found = audit_mechanism(Noisy(1 / 3), 0.0, 1.0, delta=DELTA, epsilon=gdp_epsilon(1.0, DELTA), runs=1500)
+def test_noise_of_a_quarter_is_refuted() -> None:
+    found = audit_mechanism(Noisy(1 / 4), 0.0, 1.0, delta=DELTA, epsilon=gdp_epsilon(1.0, DELTA), runs=1500)
     assert found.refuted and str(found).endswith("refuted")
 
 
