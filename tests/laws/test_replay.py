@@ -59,8 +59,8 @@ def test_broken_clips_move_further(broken: Any) -> None:
 
 
 def test_a_mechanism_that_fails_or_changes_its_form_is_told_apart() -> None:
-    def fails(rows: list[float]) -> float:
-        return 1.0 / sum(rows)
+    def fails(rows: list[float]) -> list[float]:
+        return [1.0 / sum(rows), 2.0]
 
     pairs = [Pair("zero", [1.0], [1.0, -1.0]), Pair("both", [0.0], [0.0, 0.0]), Pair("equal", [1.0], [0.5, 0.5])]
     zero, both, equal = replay(fails, pairs)

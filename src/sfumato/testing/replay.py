@@ -111,9 +111,10 @@ def flat(release: Any) -> np.ndarray:
 
 
 def _moved(name: str, absent: np.ndarray | str, present: np.ndarray | str) -> Moved:
-    said = [one for one in (absent, present) if isinstance(one, str)]
     if isinstance(absent, str) or isinstance(present, str):
-        return Moved(name, 0.0, 0.0) if absent == present else Moved(name, math.inf, math.inf, said[0])
+        said = {one for one in (absent, present) if isinstance(one, str)}
+        alike = isinstance(absent, str) and isinstance(present, str) and len(said) == 1
+        return Moved(name, 0.0, 0.0) if alike else Moved(name, math.inf, math.inf, " or ".join(sorted(said)))
     if absent.shape != present.shape:
         return Moved(name, math.inf, math.inf, f"a release of {len(absent)} and one of {len(present)} numbers")
     if np.array_equal(absent, present, equal_nan=True):
