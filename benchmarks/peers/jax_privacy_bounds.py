@@ -27,11 +27,8 @@ def main() -> None:
         auditor = theirs.CanaryScoreAuditor(present, absent)
         name, threshold = f"mu {mu:g}, {count} of each world", mu / 2
         at = {"threshold_strategy": theirs.Explicit(threshold)}
-        guesses = Guesses(
-            2 * count,
-            int((present >= threshold).sum() + (absent >= threshold).sum()),
-            int((present >= threshold).sum()),
-        )
+        right = int((present >= threshold).sum())
+        guesses = Guesses(2 * count, right + int((absent >= threshold).sum()), right)
         found = {
             "Clopper-Pearson": (
                 clopper_pearson(Errors.of(absent, present, threshold), DELTA, ALPHA),
@@ -52,8 +49,8 @@ def main() -> None:
     )
     ours = sum(gaussian_fit(absent, present, DELTA, ALPHA) > 0 for absent, present in nothing)
     note = (
-        f"Without any leak, 200 scores of each world: jax-privacy's `epsilon_from_gdp` is above 0 in {fits} of 100 audits at 95 %, our "
-        f"fit in {ours}."
+        f"Without any leak, 200 scores of each world: jax-privacy's `epsilon_from_gdp` is above 0 in {fits} of 100 audits at 95 %, "
+        f"our fit in {ours}."
     )
     print(json.dumps({"rows": rows, "note": note}))
 
