@@ -16,6 +16,10 @@ OTHERS = ("auto", "zero", "opposite", "real")
 VIEWS = ("world", "server")
 
 
+class NoCanary(BadValue):
+    """No canary is known for this round: nothing is measured, and nothing is wrong."""
+
+
 @dataclass(frozen=True)
 class Asked:
     """A round and its settings, as a run has them. `others` is what clients beside the canary send."""
@@ -57,7 +61,7 @@ class Asked:
     def payment(self) -> Payment:
         """Where the round is paid for."""
         if any(isinstance(part, ByClient) for part in self.proof.world.walk()):
-            raise BadValue(
+            raise NoCanary(
                 "clients of this round have settings of their own, and canaries stand for clients that are alike. Audit a round "
                 "without budgets of single clients."
             )

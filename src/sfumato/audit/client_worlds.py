@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sfumato.account.event import Relation, Unit
 from sfumato.audit.again import Again, Layers, silent, unit
-from sfumato.audit.asked import Asked
+from sfumato.audit.asked import Asked, NoCanary
 from sfumato.audit.canaries import Canaries, WatchedMessages, WatchedNoise, WatchedSum
 from sfumato.audit.scores import Density
 from sfumato.audit.worlds import ClientWorlds, Rows, watches_sum
@@ -44,7 +44,7 @@ def client_worlds(asked: Asked, real: Real | None = None) -> ClientWorlds:
     """The worlds in which one client differs."""
     payment, asked_length = asked.payment, asked.proof.before[2].dimension
     if isinstance(asked.round.channel, Shuffler):
-        raise BadValue(
+        raise NoCanary(
             "what a shuffler hides cannot be audited by one canary: many messages would have to be modelled."
         )
     asked = _smaller(asked) if real is None else asked
@@ -91,15 +91,15 @@ def _watched(asked: Asked, canary: int, seen: list[Tensor]) -> tuple[Round, bool
     if payment.slot == "server":
         server: list[Any] = list(round.server)
         server[payment.nth] = WatchedNoise(payment.piece, seen)
-        return replace(round, server=tuple(server)), True, payment.piece.law.stddev(payment.claim)
+        return replace(round, server=tuple(server)), True, _stddev(asked)
     if payment.slot == "client":
         watches = WatchedMessages(canary, seen)
-        return replace(round, client=(*round.client, watches)), False, payment.piece.law.stddev(payment.claim)
+        return replace(round, client=(*round.client, watches)), False, _stddev(asked)
     assert payment.slot == "channel", "private local steps have worlds of their own"
     share, cohort = payment.claim.share, round.sample.cohort_size(payment.claim)
     assert share is not None and cohort is not None, "shares of a known cohort"
     if not watches_sum(asked):
-        raise BadValue(
+        raise NoCanary(
             "what the server sees of noise shares without a secure sum is one message: audit the world's view."
         )
     aggregate: Any = round.aggregate
@@ -109,6 +109,12 @@ def _watched(asked: Asked, canary: int, seen: list[Tensor]) -> tuple[Round, bool
         asked.view == "world",
         share * math.sqrt(cohort) * factor,
     )
+
+
+def _stddev(asked: Asked) -> float:
+    """The noise on each coordinate where it is paid for, as the proof has it; where nothing is proven, as the law does."""
+    found = asked.proof.stddev
+    return asked.payment.piece.law.stddev(asked.payment.claim) if found is None else found
 
 
 def _quiet(slots: Slots) -> Slots:

@@ -20,6 +20,7 @@ from sfumato.round import Round
 
 _STEPS = 11  # halvings of a factor of 2 in the noise: to 0.04 percent
 _DOUBLINGS = 10
+_HALVINGS = 3  # below the stated noise: what is rejected there is broken enough
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class Family:
         high = self.noise
         if is_rejected(high):
             low = high / 2.0
-            for _ in range(_DOUBLINGS):
+            for _ in range(_HALVINGS):
                 if self.event(low) is None or not is_rejected(low):
                     break
                 low, high = low / 2.0, low

@@ -6,14 +6,14 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from sfumato.account import accountant
 from sfumato.account.dominating import merged_gaussian
 from sfumato.account.event import Event, Unit
-from sfumato.audit.asked import Asked
+from sfumato.audit.asked import Asked, NoCanary
 from sfumato.audit.bounds import Errors, Scores, bayesian, clopper_pearson, gaussian_fit
 from sfumato.audit.family import Family, rejects
 from sfumato.errors import BadValue
@@ -28,6 +28,7 @@ _FEWEST, MOST = 100, 2000
 Told = Callable[[int, int], object]  # how many runs are done, of how many
 
 
+@runtime_checkable
 class Worlds(Protocol):
     """Two neighbouring worlds that can be run again and again."""
 
@@ -71,6 +72,11 @@ class Measured:
             found["gaussian_fit"] = gaussian_fit(self.absent, self.present, delta, alpha - share)
         return found
 
+    def certain(self, family: Family | None, delta: float) -> dict[str, float]:
+        """Lower bounds that hold together but for a chance of one in a million: those that need no normal scores."""
+        found = {"clopper_pearson": clopper_pearson(self.errors, delta, CERTAIN)}
+        return found if family is None else {**found, "family": family.lower_bound(self.errors, delta, CERTAIN)}
+
     def belief(self, delta: float, alpha: float) -> float:
         """The Bayesian bound, which is no confidence bound."""
         return bayesian(self.errors, delta, alpha)
@@ -91,11 +97,9 @@ def is_gaussian(event: Event | None) -> bool:
 
 def worlds_of(asked: Asked, real: Any = None) -> Worlds:
     """The two worlds that lie furthest apart for what is asked."""
-    if asked.round.nonprivate:
-        raise BadValue("this round hides nothing, so there is nothing to hold an attack against.")
     if asked.payment.slot == "local":
         if asked.unit is Unit.CLIENT or not isinstance(asked.round.local, DpSgd):
-            raise BadValue(f"{type(asked.round.local).__name__} has no canary of the unit {asked.unit}.")
+            raise NoCanary(f"{type(asked.round.local).__name__} has no canary of the unit {asked.unit}")
         from sfumato.audit.record_worlds import record_worlds
 
         return record_worlds(asked)
@@ -145,19 +149,20 @@ def _affordable(worlds: Worlds, key: Key, seconds: float) -> int:
 def chosen_threshold(
     absent: Scores, present: Scores, family: Family | None, runs: int, delta: float, alpha: float
 ) -> float:
-    """The threshold whose bound would be the largest if errors come as often as in these made-up scores."""
+    """The threshold whose bound would be the largest if errors come as often as in these made-up scores.
+
+    Where no bound would say anything, and where there is no family, the one that errs least in both worlds together: there a
+    round that is not what it states shows best.
+    """
     candidates = np.unique(np.quantile(np.concatenate([absent, present]), _CANDIDATES))
-    expected = []
-    for threshold in candidates:
-        rates = (absent > threshold).mean(), (present <= threshold).mean()
-        expected.append(Errors(math.ceil(rates[0] * runs), runs, math.ceil(rates[1] * runs), runs))
-    best = int(np.argmax([clopper_pearson(errors, delta, alpha) for errors in expected]))
+    rates = [((absent > threshold).mean(), (present <= threshold).mean()) for threshold in candidates]
+    best = int(np.argmin([sum(both) for both in rates]))
     if family is not None:
-        limits = [errors.upper(alpha) for errors in expected]
+        limits = [Errors(math.ceil(x * runs), runs, math.ceil(y * runs), runs).upper(alpha) for x, y in rates]
 
         def any_rejects(event: Event) -> bool:
             nonlocal best
-            found = next((place for place, rates in enumerate(limits) if rejects(event, *rates)), None)
+            found = next((place for place, both in enumerate(limits) if rejects(event, *both)), None)
             best = best if found is None else found
             return found is not None
 

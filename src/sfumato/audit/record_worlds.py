@@ -17,11 +17,10 @@ from torch import Tensor, nn
 
 from sfumato.account.event import Relation
 from sfumato.audit.again import Again, unit
-from sfumato.audit.asked import Asked
+from sfumato.audit.asked import Asked, NoCanary
 from sfumato.audit.canaries import Canaries, WatchedSteps
 from sfumato.audit.scores import Density, Look, Values
 from sfumato.data.population import Population, Records
-from sfumato.errors import BadValue
 from sfumato.gradients import OneByOne
 from sfumato.key import Key
 from sfumato.local.dp_sgd import DpSgd
@@ -79,8 +78,8 @@ def record_worlds(asked: Asked) -> RecordWorlds:
     """The worlds in which one record differs, for private local training."""
     local = asked.round.local
     if not isinstance(local, DpSgd):
-        raise BadValue(
-            f"{type(local).__name__} is no private local training of a known kind, so its records have no canary."
+        raise NoCanary(
+            f"{type(local).__name__} is no private local training of a known kind, so its records have no canary"
         )
     dimension = _SMALL if asked.event is not None and _cheap(asked).event == asked.event else asked.dimension
     relation = asked.proof.relation

@@ -62,9 +62,8 @@ class Look:
     def ratio(self, value: Values) -> Values:
         """The log-likelihood ratio of values [..., coordinates]."""
         at = value - self.others
-        return _drawn(self.density.log_ratio(at, self.present), self.chance) - _drawn(
-            self.density.log_ratio(at, self.absent), self.chance
-        )
+        present, absent = (_drawn(self.density.log_ratio(at, move), self.chance) for move in (self.present, self.absent))
+        return np.asarray(present - absent)
 
     def imagined(self, runs: int, is_present: bool, key: Key) -> Values:
         """Ratios of made-up releases, as they would be if everything is as stated: no run is looked at."""
@@ -90,4 +89,4 @@ def _drawn(ratio: Values, chance: float) -> Values:
     """log(1 - chance + chance e^ratio)."""
     if chance == 1.0:
         return ratio
-    return np.logaddexp(math.log1p(-chance), math.log(chance) + ratio)
+    return np.asarray(np.logaddexp(math.log1p(-chance), math.log(chance) + ratio))

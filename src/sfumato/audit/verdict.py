@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sfumato.account import accountant
-from sfumato.audit.asked import Asked
+from sfumato.audit.asked import Asked, NoCanary
 from sfumato.audit.family import Family
 from sfumato.audit.many import OneRun, one_run
 from sfumato.audit.measure import CERTAIN, Measured, Told, measure, worlds_of
@@ -82,6 +82,8 @@ class Verdict:
         if self.claimed is None:
             return f"Nothing is claimed for {self._whose}: there is nothing to hold an attack against."
         upper = rounded_up(self.claimed, 4)
+        if self.bounds is None:
+            return f"{'Proven' if self.proven else 'Claimed, not proven'}: epsilon {upper} for {self._whose}. Nothing was measured."
         lower = f"{_down(self.best)} at confidence {self.confidence:g}"
         if self.refuted and self.proven:
             return (
@@ -152,6 +154,10 @@ def audit(
     found = Verdict(str(asked.unit), str(relation), asked.view, delta, asked.rounds, claimed, proven, how.confidence)
     if claimed is None:
         return found
+    try:
+        worlds = worlds_of(asked, real)
+    except NoCanary as reason:
+        return replace(found, notes=(f"no canary was run: {str(reason).rstrip('.')}",))
     facts: dict[str, Any] = {
         "population": asked.population,
         "dimension": asked.dimension,
@@ -163,7 +169,7 @@ def audit(
         2 if how.canaries else 1
     )  # half of the doubt for each kind of audit that is printed
     measured = measure(
-        worlds_of(asked, real), family, key=how.key.child("many"), delta=delta, alpha=alpha, runs=how.runs,
+        worlds, family, key=how.key.child("many"), delta=delta, alpha=alpha, runs=how.runs,
         seconds=how.seconds, told=told,
     )  # fmt: skip
     seen(measured)
@@ -173,7 +179,7 @@ def audit(
         else ("no family is known for this event, so only bounds that need none are printed",)
     )
     bounds = measured.bounds(asked, family, delta, alpha)
-    certain = measured.bounds(asked, family, delta, CERTAIN)
+    certain = measured.certain(family, delta)
     refuted = (
         measured.refutes(asked.event, delta, CERTAIN)
         if asked.event is not None

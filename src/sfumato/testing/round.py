@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
-from scipy.special import betaincinv
 from torch import nn
 
 from sfumato.account import accountant
 from sfumato.account.event import Event, NonPrivate, Relation, Unit
+from sfumato.audit.bounds import epsilon_lower_bound
 from sfumato.engine.keys import Keys
 from sfumato.engine.slots import Opening, Slots
 from sfumato.key import Key
@@ -86,16 +84,3 @@ def check_scores(
         for sign in (1.0, -1.0):
             found = epsilon_lower_bound(sign * scores[0], sign * scores[1], delta, confidence)
             assert found <= proven, f"{attack} shows epsilon >= {found:.3f} at delta {delta}: {proven:.3f} is claimed"
-
-
-def epsilon_lower_bound(absent: np.ndarray, present: np.ndarray, delta: float, confidence: float) -> float:
-    """The largest epsilon that any of a hundred thresholds proves, at that confidence over all of them together."""
-    thresholds = np.quantile(np.concatenate([absent, present]), np.linspace(0.005, 0.995, 100))
-    level = 1 - (1 - confidence) / (2 * len(thresholds))
-    hits, alarms = ((scores > thresholds[:, None]).sum(axis=1) for scores in (present, absent))
-    misses, quiet = len(present) - hits, len(absent) - alarms
-    # the quantiles of Beta(hits, misses + 1) and Beta(alarms + 1, quiet): 0 without a hit, 1 where every alarm rang
-    true_positive = np.where(hits > 0, betaincinv(np.maximum(hits, 1), misses + 1, 1 - level), 0.0)
-    false_positive = np.where(quiet > 0, betaincinv(alarms + 1, np.maximum(quiet, 1), level), 1.0)
-    shown = np.maximum(true_positive - delta, 0.0)[false_positive > 0] / false_positive[false_positive > 0]
-    return math.log(max(1.0, float(shown.max(initial=0.0))))
