@@ -62,7 +62,9 @@ class Look:
     def ratio(self, value: Values) -> Values:
         """The log-likelihood ratio of values [..., coordinates]."""
         at = value - self.others
-        present, absent = (_drawn(self.density.log_ratio(at, move), self.chance) for move in (self.present, self.absent))
+        present, absent = (
+            _drawn(self.density.log_ratio(at, move), self.chance) for move in (self.present, self.absent)
+        )
         return np.asarray(present - absent)
 
     def imagined(self, runs: int, is_present: bool, key: Key) -> Values:
