@@ -30,8 +30,8 @@ _OWN: dict[str, dict[str, Any]] = {
 }
 _WHAT = "Worst-case canaries in every recipe of this library"
 _NOTES = (
-    f"Every recipe at epsilon {EPSILON:g} and delta {DELTA:g} for its own unit, {ROUNDS} rounds or as many as it has, on scikit-learn's "
-    "digits with 100 clients. Lower bounds hold with 95 % confidence; a row's bounds hold together.",
+    f"Every recipe at epsilon {EPSILON:g} and delta {DELTA:g} for its own unit, {ROUNDS} rounds or as many as it has, on "
+    "scikit-learn's digits with 100 clients. Lower bounds hold with 95 % confidence; a row's bounds hold together.",
     "A lower bound is what this attack shows with so many runs. It is below the truth for want of runs, because a threshold is one "
     "number, and where the worst canary of a proof does not exist in a round.",
 )
@@ -40,8 +40,9 @@ _NOTES = (
 def bounds(settings: Settings, seed: int) -> dict[str, Any]:
     """The verdict on one recipe."""
     recipe = RECIPES[settings["recipe"]]
-    data = DataRequest(clients=100, records_per_client=12, public_records=100 if recipe.takes_public else None)
-    data = DataRequest() if recipe.central else data
+    public = 100 if recipe.home == "voting" else None
+    data = DataRequest(clients=100, records_per_client=12, public_records=public)
+    data = DataRequest(clients=1, records_per_client=1200) if recipe.central else data
     rounds = {} if recipe.rounds == 1 else {"rounds": ROUNDS}
     request = Request(recipe.name, epsilon=EPSILON, delta=DELTA, data=data, options=dict(settings["options"]))
     prepared = prepare(replace(request, **rounds))
