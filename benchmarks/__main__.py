@@ -20,6 +20,7 @@ NAMES = {
     "secure_sum": (QUICK,),
     "federation": (QUICK,),
     "ray_cluster": (QUICK,),
+    "mechanisms": (PEERS,),
 }
 
 

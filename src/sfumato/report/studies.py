@@ -123,3 +123,34 @@ class Norms:
         columns = min(3, len(self.names) + 1)
         figure.legend(loc="outside lower center", ncols=columns, labelcolor=INK, fontsize=9.5)
         return figure
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Two ends for each of several names, as bars between them: a bound from below and one from above."""
+
+    name: str
+    title: str
+    rows: Mapping[str, tuple[float, float]]
+    ends: tuple[str, str]
+    label: str
+
+    def png(self) -> bytes:
+        return drawn(self.name, self.title, self._figure)
+
+    def _figure(self) -> Figure:
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(7.6, 0.9 + 0.36 * len(self.rows)))
+        axis = figure.add_subplot()
+        places = range(len(self.rows), 0, -1)
+        low, high = zip(*self.rows.values(), strict=True)
+        axis.hlines(places, low, high, color=SERIES[0], linewidth=5, alpha=0.22)
+        axis.scatter(low, places, color=SERIES[0], s=34, label=self.ends[0], zorder=3)
+        axis.scatter(high, places, color=SERIES[1], s=60, marker="|", linewidths=2.4, label=self.ends[1], zorder=3)
+        axis.set_yticks(list(places), list(self.rows))
+        axis.set_xlim(0.0, 1.06 * max(*low, *high))
+        axis.set_xlabel(self.label)
+        axis.grid(visible=False, axis="y")
+        figure.legend(loc="outside upper right", ncols=2)
+        return figure

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from sfumato.report.curves import Plot
-from sfumato.report.studies import Norms, Surfaces
+from sfumato.report.studies import Norms, Ranges, Surfaces
 from sfumato.version import __version__
 
 QUICK, DEFAULT, FULL = SCALES = ("quick", "default", "full")
 Settings = Mapping[str, Any]
-Picture = Plot | Surfaces | Norms
+Picture = Plot | Surfaces | Norms | Ranges
 Row = dict[str, str]
 Value = TypeVar("Value")
 
