@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sfumato.account.event import ByClient, Event, Unit, why_not_private
 from sfumato.claim import Claim
 from sfumato.derive import Derivation, UnitDerivation, pieces
 from sfumato.errors import BadValue, nearest
 from sfumato.round import Round
+from sfumato.update import Layout
+
+if TYPE_CHECKING:
+    from sfumato.run.prepare import Prepared
 
 OTHERS = ("auto", "zero", "opposite", "real")
 VIEWS = ("world", "server")
@@ -32,6 +36,15 @@ class Asked:
     view: str = "world"
     others: str = "auto"
     layers: int = 1
+
+    @staticmethod
+    def of(
+        prepared: Prepared, rounds: int, unit: Unit | None = None, view: str = "world", others: str = "auto"
+    ) -> Asked:
+        """About a run that is ready to begin, or has been; without `unit`, about what its round protects."""
+        layout, round, size = Layout.of(prepared.module), prepared.round, prepared.population.size
+        length, layers = round.local.message_length(layout), len(layout.sizes)
+        return Asked(round, size, length, rounds, unit or round.unit, view, others, layers)
 
     def __post_init__(self) -> None:
         for word, known in ((self.others, OTHERS), (self.view, VIEWS)):

@@ -23,9 +23,19 @@ from sfumato.account.gdp import gdp_epsilon
 from sfumato.errors import BadValue
 
 Scores: TypeAlias = NDArray[np.float64]
+CERTAIN = 1e-6  # the chance that a sound round is called broken
 _PARTS = 1001  # of a law, where an integral over it is a sum of that many equal parts
 _HALVINGS = 40
 _LARGEST = 100.0  # no epsilon beyond this is looked for
+
+
+def rounded_down(bound: float) -> str:
+    """A lower bound with three digits after the point that is still one.
+
+    >>> rounded_down(1.2399)
+    '1.239'
+    """
+    return f"{math.floor(1000 * bound) / 1000:.3f}" if math.isfinite(bound) else "infinite"
 
 
 @dataclass(frozen=True)

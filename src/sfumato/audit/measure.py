@@ -14,13 +14,12 @@ from sfumato.account import accountant
 from sfumato.account.dominating import merged_gaussian
 from sfumato.account.event import Event, Unit
 from sfumato.audit.asked import Asked, NoCanary
-from sfumato.audit.bounds import Errors, Scores, bayesian, clopper_pearson, gaussian_fit
+from sfumato.audit.bounds import CERTAIN, Errors, Scores, bayesian, clopper_pearson, gaussian_fit
 from sfumato.audit.family import Family, rejects
 from sfumato.errors import BadValue
 from sfumato.key import Key
 from sfumato.local.dp_sgd import DpSgd
 
-CERTAIN = 1e-6  # the chance that a sound round is called broken
 _PILOT = 4000
 _CANDIDATES = np.linspace(0.02, 0.98, 33)
 _TRIED = 4  # runs of each world that are timed, and thrown away

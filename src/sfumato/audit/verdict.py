@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sfumato.account import accountant
 from sfumato.audit.asked import Asked, NoCanary
+from sfumato.audit.bounds import CERTAIN, rounded_down
 from sfumato.audit.family import Family
 from sfumato.audit.many import OneRun, one_run
-from sfumato.audit.measure import CERTAIN, Measured, Told, measure, worlds_of
+from sfumato.audit.measure import Measured, Told, measure, worlds_of
 from sfumato.errors import BadValue
 from sfumato.guarantee import check_delta, rounded_up
 from sfumato.key import Key
@@ -84,7 +84,7 @@ class Verdict:
         upper = rounded_up(self.claimed, 4)
         if self.bounds is None:
             return f"{'Proven' if self.proven else 'Claimed, not proven'}: epsilon {upper} for {self._whose}. Nothing was measured."
-        lower = f"{_down(self.best)} at confidence {self.confidence:g}"
+        lower = f"{rounded_down(self.best)} at confidence {self.confidence:g}"
         if self.refuted and self.proven:
             return (
                 f"BROKEN: epsilon {upper} is claimed for {self._whose}, and the attack contradicts it at confidence "
@@ -93,7 +93,13 @@ class Verdict:
         if not self.proven:
             fate = "The claim is refuted" if self.refuted else "The claim is not refuted by this attack"
             return f"A paper claims epsilon {upper} for {self._whose}; it is not proven. Measured: at least {lower}. {fate}."
-        return f"Proven: epsilon at most {upper} for {self._whose}. Measured: at least {lower}. No contradiction."
+        fate = "No contradiction."
+        if self.best > self.claimed:
+            fate = (
+                f"That is above it, as chance alone makes {1 - self.confidence:.2g} of all sound audits; at "
+                f"1 - {CERTAIN:g}, by which the verdict goes, there is no contradiction. Audit again, with more runs."
+            )
+        return f"Proven: epsilon at most {upper} for {self._whose}. Measured: at least {lower}. {fate}"
 
     def lines(self) -> list[str]:
         """For people: the sentence, the bounds one below the other, and what was run."""
@@ -102,9 +108,11 @@ class Verdict:
             upper = "proven, at most" if self.proven else "claimed, not proven"
             table = [(upper, rounded_up(self.claimed, 4), "")]
             for name, value in sorted(self.bounds.items(), key=lambda item: -item[1]):
-                table.append(("measured, at least", _down(value), NAMES.get(name, name)))
+                table.append(("measured, at least", rounded_down(value), NAMES.get(name, name)))
             if self.belief is not None:
-                table.append((f"believed, {self.confidence:.0%}", _down(self.belief), "Bayesian, no confidence bound"))
+                table.append(
+                    (f"believed, {self.confidence:.0%}", rounded_down(self.belief), "Bayesian, no confidence bound")
+                )
             found += ["", *(f"  {word:<20} {value:>8}  {why}".rstrip() for word, value, why in table)]
         if self.one_run is not None:
             found += ["", OneRun(**self.one_run).line()]
@@ -112,11 +120,6 @@ class Verdict:
             said = "Scores above the threshold: {false_positives} of {absent} runs without the canary; below: {false_negatives} of "
             found += ["", (said + "{present} with it.").format(**self.errors)]
         return [*found, *(f"{words[0].upper()}{words[1:]}." for words in (*self.words, *self.notes))]
-
-
-def _down(bound: float) -> str:
-    """A lower bound with three digits after the point that is still one."""
-    return f"{math.floor(1000 * bound) / 1000:.3f}" if math.isfinite(bound) else "infinite"
 
 
 @dataclass(frozen=True)
@@ -158,39 +161,29 @@ def audit(
         worlds = worlds_of(asked, real)
     except NoCanary as reason:
         return replace(found, notes=(f"no canary was run: {str(reason).rstrip('.')}",))
-    facts: dict[str, Any] = {
-        "population": asked.population,
-        "dimension": asked.dimension,
-        "unit": asked.unit,
-        "view": asked.view,
-    }
-    family = Family.of(asked.round, **facts, rounds=asked.rounds) if proven else None
-    alpha = (1.0 - how.confidence) / (
-        2 if how.canaries else 1
-    )  # half of the doubt for each kind of audit that is printed
+    facts = {"population": asked.population, "dimension": asked.dimension, "rounds": asked.rounds}
+    family = Family.of(asked.round, **facts, unit=asked.unit, view=asked.view) if proven else None
+    kinds = 2 if how.canaries else 1  # of audits that are printed, which share the doubt
+    alpha = (1.0 - how.confidence) / kinds
+    if how.canaries:
+        once = one_run(asked, family, how.canaries, how.key.child("one"), delta, alpha)
+        found = replace(found, one_run=asdict(once), refuted=once.refutes, seconds=once.seconds)
     measured = measure(
         worlds, family, key=how.key.child("many"), delta=delta, alpha=alpha, runs=how.runs,
         seconds=how.seconds, told=told,
     )  # fmt: skip
     seen(measured)
-    notes = (
-        ()
-        if family or not proven
-        else ("no family is known for this event, so only bounds that need none are printed",)
-    )
+    unknown = "no family is known for this event, so only bounds that need none are printed"
+    notes = (unknown,) if proven and not family else ()
     bounds = measured.bounds(asked, family, delta, alpha)
     certain = measured.certain(family, delta)
     refuted = (
-        measured.refutes(asked.event, delta, CERTAIN)
+        measured.refutes(asked.event, delta, CERTAIN / kinds)
         if asked.event is not None
         else certain["clopper_pearson"] > claimed
     )
-    found = replace(
+    return replace(
         found, runs=len(measured.present), bounds=bounds, certain=certain, belief=measured.belief(delta, alpha),
-        threshold=measured.threshold, errors=asdict(measured.errors), refuted=refuted, words=measured.words, notes=notes,
-        seconds=measured.seconds,
+        threshold=measured.threshold, errors=asdict(measured.errors), refuted=refuted or found.refuted,
+        words=measured.words, notes=notes, seconds=found.seconds + measured.seconds,
     )  # fmt: skip
-    if how.canaries:
-        once = one_run(asked, family, how.canaries, how.key.child("one"), delta, alpha)
-        found = replace(found, one_run=asdict(once), seconds=found.seconds + once.seconds)
-    return found

@@ -87,16 +87,10 @@ def _canaries(prepared: Prepared, rounds: int, own: dict[str, Any], say: Callabl
     from sfumato.audit.client_worlds import Real
     from sfumato.audit.verdict import SEEDED, How, audit
     from sfumato.key import Key
-    from sfumato.update import Layout
 
-    layout, round = Layout.of(prepared.module), prepared.round
-    unit = parse_unit(own["canary"]) if "canary" in own else round.unit
-    others = own.get("others", "auto")
-    asked = Asked(
-        round, prepared.population.size, round.local.message_length(layout), rounds, unit, own.get("view", "world"), others,
-        layers=len(layout.sizes),
-    )  # fmt: skip
-    if others == "real" and (unit is Unit.RECORD and asked.payment.slot == "local"):
+    unit, others = parse_unit(own["canary"]) if "canary" in own else None, own.get("others", "auto")
+    asked = Asked.of(prepared, rounds, unit, own.get("view", "world"), others)
+    if others == "real" and asked.unit is Unit.RECORD and asked.payment.slot == "local":
         raise BadValue("--others real: canary records stand in a linear model, beside made-up records. Leave it out.")
     real = Real(prepared.population, prepared.module, prepared.objective) if others == "real" else None
     seed = own.get("seed")

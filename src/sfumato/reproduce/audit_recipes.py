@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from sfumato.audit.asked import Asked
@@ -13,7 +12,6 @@ from sfumato.report.studies import Ranges
 from sfumato.reproduce.table import Cell, Group, Row, Settings, Table, Work, at
 from sfumato.run.prepare import prepare
 from sfumato.run.request import DataRequest, Request
-from sfumato.update import Layout
 
 EPSILON, DELTA, ROUNDS = 4.0, 1e-5, 5
 _ALONE = {"fedavg", "nbafl"}  # nothing is proven of them
@@ -43,12 +41,9 @@ def bounds(settings: Settings, seed: int) -> dict[str, Any]:
     public = 100 if recipe.home == "voting" else None
     data = DataRequest(clients=100, records_per_client=12, public_records=public)
     data = DataRequest(clients=1, records_per_client=1200) if recipe.central else data
-    rounds = {} if recipe.rounds == 1 else {"rounds": ROUNDS}
-    request = Request(recipe.name, epsilon=EPSILON, delta=DELTA, data=data, options=dict(settings["options"]))
-    prepared = prepare(replace(request, **rounds))
-    layout, round = Layout.of(prepared.module), prepared.round
-    length, layers = round.local.message_length(layout), len(layout.sizes)
-    asked = Asked(round, prepared.population.size, length, prepared.request.rounds, round.unit, layers=layers)
+    options, rounds = dict(settings["options"]), 1 if recipe.rounds == 1 else ROUNDS
+    prepared = prepare(Request(recipe.name, epsilon=EPSILON, delta=DELTA, rounds=rounds, data=data, options=options))
+    asked = Asked.of(prepared, rounds)
     key = Key.from_seed(seed).child("audit of recipes", recipe=recipe.name)
     verdict = audit(asked, How(key, DELTA, runs=settings["runs"]))
     return {**verdict.to_json(), "relation": str(asked.proof.relation), "notes": list(verdict.notes)}
