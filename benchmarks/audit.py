@@ -164,7 +164,7 @@ def cases(folder: Path, quick: bool) -> dict[str, tuple[str, float, float, Calla
     found["default audit of a digits run"] = ("canaries and membership", 0.0, 120.0, lambda: digits(folder))
     logistic = ("64 shadows, 2,000 records, 20 epochs", 0.0, 15.0, lambda: shadows("logistic", 2000, 20, 0.1, folder))
     found["LiRA, logistic"] = logistic
-    found["inversion, cnn-cifar"] = ("five pictures, one step", 0.0, 50.0, lambda: inversion(folder))
+    found["inversion, cnn-cifar"] = ("five pictures, three views each, one step", 0.0, 150.0, lambda: inversion(folder))
     if not quick:
         network = (
             "64 shadows, 10,000 records, 10 epochs",
