@@ -18,6 +18,7 @@ from sfumato.reproduce import TABLES, client_level, make
 from sfumato.reproduce.ae_dpfl import common as ae_dpfl
 from sfumato.reproduce.ae_dpfl.digits import taught
 from sfumato.reproduce.ae_dpfl.settings import cost
+from sfumato.reproduce.audit_recipes import bounds
 from sfumato.reproduce.dp_fed_ls.table_2 import columns
 from sfumato.reproduce.frontier.costs import cost as frontier_cost
 from sfumato.reproduce.frontier.ours import ours
@@ -30,6 +31,9 @@ from sfumato.reproduce.udp_fl.figure_5 import naive
 from sfumato.reproduce.udp_fl.figure_6 import shuffled
 from sfumato.reproduce.udp_fl.table_5 import search
 from sfumato.reproduce.udp_fl.table_6 import attacked
+from sfumato.reproduce.udp_fl.table_7 import inverted
+from sfumato.reproduce.udp_fl.table_8 import inferred
+from sfumato.reproduce.udp_fl.table_9 import rebuilt
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -123,6 +127,10 @@ def test_a_function_that_moves_keeps_its_cells() -> None:
         "udp_fl.shuffled": shuffled,
         "udp_fl.search": search,
         "udp_fl.membership": attacked,
+        "udp_fl.inverted": inverted,
+        "udp_fl.inferred": inferred,
+        "udp_fl.rebuilt": rebuilt,
+        "audit_recipes.bounds": bounds,
         "ae_dpfl.train": ae_dpfl.train,
         "ae_dpfl.taught": taught,
         "ae_dpfl.cost": cost,
