@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sfumato.audit.attack import FOLDER, Keep
 from sfumato.audit.measure import Measured
 from sfumato.cli import run
 from sfumato.run.releases import read_releases
@@ -85,6 +87,74 @@ def test_the_exit_status_is_1_only_for_what_is_contradicted(sfumato: Command, mo
     assert found.status == 1 and "BROKEN" in found.out
 
 
+DPSGD = ["--batch", "poisson:0.5", "--records", "7", "--noise-multiplier", "1", "--rounds", "2"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["udp-fl", *DPSGD, "--canary", "client"],
+        ["dp-fedsam-top-k", "--mask", "published", "--unproven", "--noise-multiplier", "1", "--canary", "record"],
+        ["dp-fedsam-top-k", "--mask", "published", "--unproven", "--noise-multiplier", "1", "--view", "server"],
+    ],
+)
+def test_nothing_is_claimed_for_another_unit_or_view(sfumato: Command, words: list[str]) -> None:
+    found = sfumato("audit", *words, *FEW)
+    assert found.status == 0 and "Nothing is claimed" in found.out
+
+
+def test_where_no_canary_is_known_it_says_so(sfumato: Command) -> None:
+    found = sfumato("audit", "nbafl", "--rounds", "2", *FEW)
+    assert found.status == 0 and "No canary was run" in found.out
+
+
+@pytest.mark.parametrize("words", [["--scaffold"], ["--law", "staircase-as-published", "--unproven"]])
+def test_local_training_of_every_kind_has_canary_records(sfumato: Command, words: list[str]) -> None:
+    with unchecked():
+        found = _json(sfumato("audit", "udp-fl", *DPSGD, *words, "--runs", "10", "--seed", "1", "--json"))
+    assert found["runs"] == 10 and not found["broken"]
+
+
+def test_what_features_cost_is_claimed_too(sfumato: Command) -> None:
+    words = ("dp-fedavg", "--epsilon", "2", "--sample", "everyone", "--features", "private-pca:10", "--rounds", "2")
+    with unchecked():
+        found = _json(sfumato("audit", *words, "--runs", "10", "--seed", "1", "--json"))
+        other = _json(sfumato("audit", *words, "--runs", "10", "--seed", "1", "--json", "--view", "server"))
+    assert found["claimed"] == pytest.approx(2.0, abs=1e-3) and any("features" in note for note in found["notes"])
+    assert other["claimed"] is None
+
+
+def test_beside_real_clients_nothing_is_published(sfumato: Command, tmp_path: Path) -> None:
+    """Their records have a part in every score, and nobody paid for it."""
+    folder = tmp_path / "beside"
+    assert sfumato("train", *SMALL, "--sample", "everyone", "--out", str(folder), "--quiet").status == 0
+    page = (folder / "report.html").read_text()
+    with Keep(folder / FOLDER), unchecked():  # so that there is no attack on the artefact, which takes long
+        found = sfumato("audit", str(folder), "--others", "real", "--runs", "10", "--seed", "1")
+    assert found.status == 0 and "NOT private" in found.out and "scores are normal" not in found.out
+    assert not (folder / "audit.json").exists() and (folder / "report.html").read_text() == page
+    kept = folder / "audit-not-private" / "canaries.json"
+    assert kept.stat().st_mode & 0o777 == 0o600 and "do not publish" in kept.read_text()
+
+
+def test_the_verdict_does_not_hang_on_the_attack(sfumato: Command, trained: Path) -> None:
+    """Here another process attacks the run; other runs have no record that was not trained on."""
+    with Keep(trained / FOLDER), unchecked():
+        found = sfumato("audit", str(trained), "--runs", "10", "--seed", "1")
+    assert found.status == 0 and "Proven: epsilon" in found.out and "No attack was made: another process" in found.out
+
+
+def test_what_a_run_spent_beside_its_rounds_is_told(sfumato: Command, trained: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "more"
+    shutil.copytree(trained, folder)
+    summary = json.loads((folder / "run.json").read_text())
+    summary["guarantees"]["client"]["world"]["epsilon"] = 99.0
+    (folder / "run.json").write_text(json.dumps(summary))
+    with Keep(folder / FOLDER), unchecked():
+        found = sfumato("audit", str(folder), "--runs", "10", "--seed", "1")
+    assert "The run's own guarantee is epsilon 99" in found.out
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -93,7 +163,9 @@ def test_the_exit_status_is_1_only_for_what_is_contradicted(sfumato: Command, mo
         (["dp-fedavg", "--shadows", "4"], "--attack"),
         (["dp-fedavg", "--runs", "3"], "at least 10"),
         (["dp-fedavg", "--confidence", "1.5"], "below 1"),
-        (["dp-fedavg", "--canary", "person"], "not known"),
+        (["dp-fedavg", "--canary", "person"], "--canary person: not known"),
+        (["pate-fl", "--queries", "10", "--canaries", "100", "--runs", "10"], "--canaries: votes"),
+        (["udp-fl", *DPSGD, "--others", "opposite"], "--others opposite: canary records"),
         (["dp-fedavg", "--others", "opposite", "--runs", "10"], "varies"),
         (["dp-fedavg", "--others", "both"], "not known"),
     ],

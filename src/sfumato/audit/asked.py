@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from sfumato.account.event import ByClient, Event, Unit, why_not_private
+from sfumato.account.event import ByClient, Composed, Event, NonPrivate, Relation, Unit, why_not_private
 from sfumato.claim import Claim
 from sfumato.derive import Derivation, UnitDerivation, pieces
 from sfumato.errors import BadValue, nearest
@@ -14,6 +14,7 @@ from sfumato.round import Round
 from sfumato.update import Layout
 
 if TYPE_CHECKING:
+    from sfumato.run.basis import Basis
     from sfumato.run.prepare import Prepared
 
 OTHERS = ("auto", "zero", "opposite", "real")
@@ -26,7 +27,10 @@ class NoCanary(BadValue):
 
 @dataclass(frozen=True)
 class Asked:
-    """A round and its settings, as a run has them. `others` is what clients beside the canary send."""
+    """A round and its settings, as a run has them. `others` is what clients beside the canary send.
+
+    `before` is what was paid before the first round, for features say: no canary attacks it, and it is part of what is claimed.
+    """
 
     round: Round
     population: int
@@ -36,6 +40,7 @@ class Asked:
     view: str = "world"
     others: str = "auto"
     layers: int = 1
+    before: Event | None = None
 
     @staticmethod
     def of(
@@ -44,7 +49,8 @@ class Asked:
         """About a run that is ready to begin, or has been; without `unit`, about what its round protects."""
         layout, round, size = Layout.of(prepared.module), prepared.round, prepared.population.size
         length, layers = round.local.message_length(layout), len(layout.sizes)
-        return Asked(round, size, length, rounds, unit or round.unit, view, others, layers)
+        before = None if prepared.basis is None else _before(prepared.basis, unit or round.unit, view)
+        return Asked(round, size, length, rounds, unit or round.unit, view, others, layers, before)
 
     def __post_init__(self) -> None:
         for word, known in ((self.others, OTHERS), (self.view, VIEWS)):
@@ -67,8 +73,25 @@ class Asked:
     @property
     def event(self) -> Event | None:
         """What is proven that all rounds cost in this view; None where nothing is."""
-        found = None if self.round.unproven else self.proof.seen(self.view, self.rounds)
-        return None if found is None or why_not_private(found) is not None else found
+        if self.round.unproven or self.unit in self.derivation.refused:
+            return None
+        return _private(self.proof.seen(self.view, self.rounds))
+
+    @property
+    def whole(self) -> Event | None:
+        """What is proven that the rounds and what came before them cost together; None where nothing is."""
+        if self.event is None or self.before is None:
+            return self.event
+        return _private(Composed((self.before, self.event)))
+
+    @property
+    def relation(self) -> Relation:
+        """The relation of what is claimed."""
+        if self.round.unproven:
+            return self.derivation.primary.relation
+        if self.unit in self.derivation.refused:
+            return self.round.sample.relation if self.unit is Unit.CLIENT else Relation.REPLACE
+        return self.proof.relation
 
     @cached_property
     def payment(self) -> Payment:
@@ -84,9 +107,18 @@ class Asked:
             if paid or (self.round.unproven and slot in ("local", "client", "server") and _noise(piece)):
                 same = [other for other, ((name, _), _) in enumerate(every) if name == slot]
                 return Payment(slot, same.index(nth), piece, claim)
-        raise BadValue(
-            "no piece of this round adds noise that is known, so there is nothing to hold an attack against."
-        )
+        raise NoCanary("no piece of this round adds noise that is known, so no score can be made for it")
+
+
+def _before(basis: Basis, unit: Unit, view: str) -> Event:
+    """What a basis of features costs this unit in this view."""
+    facts = basis.proof.before[0]
+    proof = basis.round.derive(population=facts.population, dimension=facts.dimension).units.get(unit)
+    return (None if proof is None else proof.seen(view, 1)) or NonPrivate("the basis of its features is not hidden")
+
+
+def _private(event: Event | None) -> Event | None:
+    return None if event is None or why_not_private(event) is not None else event
 
 
 def _noise(piece: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, replace
 from typing import Any
@@ -73,7 +74,7 @@ def one_run(asked: Asked, family: Family | None, canaries: int, key: Key, delta:
     small = min(delta, _LEAST_DELTA / canaries)
     share = alpha / 2 if family is not None else alpha
     whole = None if family is None else f_dp(guesses, family, small, share)
-    claimed, seconds = accountant().epsilon(asked.event, small), time.perf_counter() - started
+    claimed, seconds = accountant().epsilon(asked.whole or asked.event, small), time.perf_counter() - started
     refutes = rejects_guesses(guesses, curve(asked.event), CERTAIN / 2)  # many runs have the other half
     found = guesses.made, guesses.right, small, claimed, steinke(guesses, small, share), whole, refutes
     return OneRun(canaries, *found, seconds)
@@ -115,6 +116,8 @@ def _directions(coins: Scores, relation: Relation) -> Tensor:
 def _of_clients(asked: Asked, coins: Scores, key: Key) -> tuple[Scores, float, float, float]:
     if asked.unit is not Unit.CLIENT and asked.proof.relation is not Relation.REPLACE:
         raise BadValue("--canaries: records have none here. Leave it out.")
+    if math.isfinite(asked.proof.before[2].l2):  # nothing clips a row that is bounded where it is made
+        raise BadValue("--canaries: votes are rows of a kind of their own, and no directions. Leave it out.")
     rows, payment, seen = _directions(coins, asked.proof.relation), asked.payment, list[Tensor]()
     server: list[Any] = list(asked.round.server)
     server[payment.nth] = WatchedNoise(payment.piece, seen)

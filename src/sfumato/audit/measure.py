@@ -62,7 +62,7 @@ class Measured:
         The family's bound and Clopper and Pearson's follow from the same two limits, so they share one alpha. The Gaussian
         fit is another statement about the same scores, and has its own half.
         """
-        fits = is_gaussian(asked.event)
+        fits = is_gaussian(asked.event) and asked.others != "real"  # what real clients send is no normal noise
         share = alpha / 2 if fits else alpha
         found = {"clopper_pearson": clopper_pearson(self.errors, delta, share)}
         if family is not None:
@@ -99,6 +99,10 @@ def worlds_of(asked: Asked, real: Any = None) -> Worlds:
     if asked.payment.slot == "local":
         if asked.unit is Unit.CLIENT or not isinstance(asked.round.local, DpSgd):
             raise NoCanary(f"{type(asked.round.local).__name__} has no canary of the unit {asked.unit}")
+        if asked.others != "auto":
+            raise BadValue(
+                f"--others {asked.others}: canary records stand in a linear model, beside made-up records. Leave it out."
+            )
         from sfumato.audit.record_worlds import record_worlds
 
         return record_worlds(asked)

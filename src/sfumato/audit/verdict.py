@@ -26,6 +26,8 @@ NAMES = {
     "one_run": "one run with many canaries, nothing is assumed of the mechanism",
 }
 SEEDED = "the run was seeded: nothing here is about whoever knows the seed"
+BESIDE_REAL = "clients' own records had a part in this, which nobody paid for: NOT private, do not publish it"
+_BEFORE = "what features have learnt from records before the first round is counted in what is proven, and no canary attacks it"
 
 
 @dataclass(frozen=True)
@@ -146,21 +148,27 @@ def audit(
     real: Any = None,
     seen: Callable[[Measured], object] = lambda measured: None,
 ) -> Verdict:
-    """Run the round with canaries, and hold what is claimed for it against what they show."""
+    """Run the round with canaries, and hold what is claimed for it against what they show.
+
+    What a paper claims is about the unit of its round and about whoever sees the model: nobody claims it for others.
+    """
+    asked = asked if real is None else replace(asked, others="real")
     proven, delta = not (asked.round.unproven or asked.round.nonprivate), how.delta
     claimed = None
-    if proven and asked.event is not None:
-        claimed = accountant().epsilon(asked.event, delta)
-    elif asked.round.unproven:
+    if proven and asked.whole is not None:
+        claimed = accountant().epsilon(asked.whole, delta)
+    elif asked.round.unproven and asked.unit is asked.round.unit and asked.view == "world":
         claimed = claims(asked.round, asked.derivation, asked.rounds, delta)["claimed_epsilon"]
-    relation = asked.derivation.primary.relation if not proven else asked.proof.relation
-    found = Verdict(str(asked.unit), str(relation), asked.view, delta, asked.rounds, claimed, proven, how.confidence)
+    relation = str(asked.relation)
+    found = Verdict(str(asked.unit), relation, asked.view, delta, asked.rounds, claimed, proven, how.confidence)
     if claimed is None:
-        return found
+        refused = asked.derivation.refused.get(asked.unit)
+        return found if refused is None else replace(found, notes=(refused.reason.rstrip("."),))
+    found = replace(found, notes=() if asked.before is None else (_BEFORE,))
     try:
         worlds = worlds_of(asked, real)
     except NoCanary as reason:
-        return replace(found, notes=(f"no canary was run: {str(reason).rstrip('.')}",))
+        return replace(found, notes=(*found.notes, f"no canary was run: {str(reason).rstrip('.')}"))
     facts = {"population": asked.population, "dimension": asked.dimension, "rounds": asked.rounds}
     family = Family.of(asked.round, **facts, unit=asked.unit, view=asked.view) if proven else None
     kinds = 2 if how.canaries else 1  # of audits that are printed, which share the doubt
@@ -174,7 +182,11 @@ def audit(
     )  # fmt: skip
     seen(measured)
     unknown = "no family is known for this event, so only bounds that need none are printed"
-    notes = (unknown,) if proven and not family else ()
+    notes = (
+        *found.notes,
+        *((unknown,) if proven and not family else ()),
+        *((BESIDE_REAL,) if real is not None else ()),
+    )
     bounds = measured.bounds(asked, family, delta, alpha)
     certain = measured.certain(family, delta)
     refuted = (

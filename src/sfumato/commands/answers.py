@@ -41,10 +41,10 @@ def read_setting(
     return Setting(law, cohort, rounds, hidden, chosen, drawn, steps, at_client, dimension, shuffle, votes)
 
 
-def parse_unit(words: str) -> Unit:
-    """What `--unit` says."""
+def parse_unit(words: str, option: str = "--unit") -> Unit:
+    """What `--unit` says, or another option."""
     if words not in list(Unit):
-        raise BadValue(f"--unit {words}: not known. {nearest(words, [str(one) for one in Unit])}")
+        raise BadValue(f"{option} {words}: not known. {nearest(words, [str(one) for one in Unit])}")
     return Unit(words)
 
 

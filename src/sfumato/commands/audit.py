@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfumato.account.event import Unit
 from sfumato.commands.answers import parse_unit, refusing, show
 from sfumato.commands.asked import request_from
 from sfumato.commands.options import flag, option, signature
 from sfumato.commands.progress import Runs
-from sfumato.errors import BadValue
+from sfumato.errors import BadValue, SfumatoError
 from sfumato.recipes import RECIPES
 from sfumato.run.request import Request, parse_setting, resolved
 
@@ -51,13 +50,19 @@ def _audit(target: str, **given: Any) -> int:
     prepared, rounds = _of_run(folder) if folder is not None else _of_recipe(target, chosen)
     verdict = _canaries(prepared, rounds, own, None if quiet or as_json else say)
     if folder is None:
-        _tell(verdict, None, quiet, as_json)
+        _tell(verdict, quiet, as_json)
         return int(verdict.broken)
-    _write(folder, verdict)
-    found = _attacked(folder, _MEMBERSHIP, {}, own.get("seed"), say)
-    _tell(verdict, found, quiet, as_json)
+    verdict = _beside_the_run(folder, verdict)
+    _write(folder, verdict, own.get("others") == "real")
+    _tell(verdict, quiet, as_json)
+    try:
+        told = _lines(_attacked(folder, _MEMBERSHIP, {}, own.get("seed"), say))
+    except SfumatoError as reason:  # the verdict does not hang on it
+        told = [f"No attack was made: {reason}"]
+        if quiet or as_json:
+            typer.echo(told[0], err=True)
     if not (quiet or as_json):
-        typer.echo(f"\nreport: {folder / 'report.html'}")
+        typer.echo("\n".join(["", "This artefact:", *told, "", f"report: {folder / 'report.html'}"]))
     return int(verdict.broken)
 
 
@@ -88,10 +93,9 @@ def _canaries(prepared: Prepared, rounds: int, own: dict[str, Any], say: Callabl
     from sfumato.audit.verdict import SEEDED, How, audit
     from sfumato.key import Key
 
-    unit, others = parse_unit(own["canary"]) if "canary" in own else None, own.get("others", "auto")
+    unit = parse_unit(own["canary"], "--canary") if "canary" in own else None
+    others = own.get("others", "auto")
     asked = Asked.of(prepared, rounds, unit, own.get("view", "world"), others)
-    if others == "real" and asked.unit is Unit.RECORD and asked.payment.slot == "local":
-        raise BadValue("--others real: canary records stand in a linear model, beside made-up records. Leave it out.")
     real = Real(prepared.population, prepared.module, prepared.objective) if others == "real" else None
     seed = own.get("seed")
     key = (Key.from_system() if seed is None else Key.from_seed(seed)).child("audit")
@@ -106,13 +110,39 @@ def _canaries(prepared: Prepared, rounds: int, own: dict[str, Any], say: Callabl
     return verdict
 
 
-def _write(folder: Path, verdict: Verdict) -> None:
-    """What worst-case canaries showed may be published: no client's data had a part in it."""
+def _beside_the_run(folder: Path, verdict: Verdict) -> Verdict:
+    """With what the run itself has spent, where that is more than its rounds cost."""
+    from sfumato.guarantee import rounded_up
+    from sfumato.run.schema import read_summary
+
+    own = read_summary(folder)["guarantees"].get(verdict.unit, {}).get(verdict.view, {}).get("epsilon")
+    if own is None or verdict.claimed is None or own <= verdict.claimed * (1.0 + 1e-3):
+        return verdict
+    more = (
+        f"the run's own guarantee is epsilon {rounded_up(own, 4)}: it counts more than {verdict.rounds} rounds, and no "
+        "canary attacks what was spent beside them"
+    )
+    return replace(verdict, notes=(*verdict.notes, more))
+
+
+def _write(folder: Path, verdict: Verdict, beside_real: bool) -> None:
+    """What worst-case canaries showed may be published, unless clients' own data had a part in it."""
     import json
 
+    from sfumato.audit.attack import Found
     from sfumato.engine.checkpoint import write_atomically
     from sfumato.report import write_page
+    from sfumato.report.attacks import write_attack
 
+    if beside_real:
+        numbers = {f"at least, by {name}": value for name, value in (verdict.bounds or {}).items()}
+        write_attack(
+            Found(
+                "canaries", numbers, notes=(verdict.sentence, *verdict.words, *verdict.notes), seconds=verdict.seconds
+            ),
+            folder,
+        )
+        return
     write_atomically(folder / "audit.json", json.dumps(verdict.to_json(), indent=2) + "\n")
     write_page(folder)
 
@@ -162,14 +192,12 @@ def _lines(found: Found) -> list[str]:
     return [*lines, *found.notes]
 
 
-def _tell(verdict: Verdict, found: Found | None, quiet: bool, as_json: bool) -> None:
+def _tell(verdict: Verdict, quiet: bool, as_json: bool) -> None:
     answer = verdict.to_json()
     if as_json:
         show(answer, [], True)
     elif not quiet:
-        lines = ["This recipe, run again with canaries:", *verdict.lines()]
-        lines += [] if found is None else ["", "This artefact:", *_lines(found)]
-        show(answer, lines, False)
+        show(answer, ["This recipe, run again with canaries:", *verdict.lines()], False)
     elif verdict.broken:
         typer.echo(verdict.sentence, err=True)
 
