@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from sfumato.account.auto import Auto
 from sfumato.account.event import ByClient, Composed, Event, NonPrivate, Relation, Unit, why_not_private
 from sfumato.claim import Claim
 from sfumato.derive import Derivation, UnitDerivation, pieces
 from sfumato.errors import BadValue, nearest
+from sfumato.pieces.law import Laplace
 from sfumato.round import Round
 from sfumato.update import Layout
 
@@ -83,6 +85,25 @@ class Asked:
         if self.event is None or self.before is None:
             return self.event
         return _private(Composed((self.before, self.event)))
+
+    @property
+    def attained(self) -> bool:
+        """Whether some worlds are as far apart as is proven, with any noise: only then a member of the family has its epsilon.
+
+        They are not where Renyi divergence is all that is known, where Laplace noise is paid by an L1 norm that no single
+        coordinate has, and where a cohort that is not seen is priced for a longer move than the unit's own.
+        """
+        if self.event is None or "rdp" in Auto().choose(self.event).name:
+            return False
+        slot, piece, claim = self.payment.slot, self.payment.piece, self.payment.claim
+        if isinstance(getattr(piece, "law", None), Laplace) and (
+            piece.order > 1 if slot == "local" else claim.l1 > claim.l2
+        ):
+            return False
+        if slot in ("local", "client") or self.view == "server" or claim.sampling is None:
+            return True
+        own = claim.presence_is_hidden or claim.reach() == claim.moved
+        return claim.sampling.chance(claim) == 1.0 or (own and not claim.barely_moves)
 
     @property
     def relation(self) -> Relation:

@@ -170,7 +170,7 @@ def audit(
     except NoCanary as reason:
         return replace(found, notes=(*found.notes, f"no canary was run: {str(reason).rstrip('.')}"))
     facts = {"population": asked.population, "dimension": asked.dimension, "rounds": asked.rounds}
-    family = Family.of(asked.round, **facts, unit=asked.unit, view=asked.view) if proven else None
+    family = Family.of(asked.round, **facts, unit=asked.unit, view=asked.view) if proven and asked.attained else None
     kinds = 2 if how.canaries else 1  # of audits that are printed, which share the doubt
     alpha = (1.0 - how.confidence) / kinds
     if how.canaries:
@@ -181,7 +181,7 @@ def audit(
         seconds=how.seconds, told=told,
     )  # fmt: skip
     seen(measured)
-    unknown = "no family is known for this event, so only bounds that need none are printed"
+    unknown = "no family is known whose epsilon some worlds attain, so only bounds that need none are printed"
     notes = (
         *found.notes,
         *((unknown,) if proven and not family else ()),
