@@ -63,6 +63,5 @@ def _words(run: Record, known: Telling) -> Html:
         for alarms in _ALARMS
     )
     heads = ("False alarms", "Found, at most", "Without looking")
-    return join(
-        element("p", sentence, class_="lead"), table(heads, rows, "telling"), element("p", _NOTE, class_="note")
-    )
+    said = element("div", element("p", sentence), element("p", _NOTE, class_="note"))
+    return element("div", said, table(heads, rows, "telling"), class_="beside")

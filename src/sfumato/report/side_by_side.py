@@ -25,6 +25,8 @@ _FACTS: dict[str, Callable[[Record], str]] = {
     **{name: partial(parts.fact, key=key) for key, name in parts.FACTS.items() if key not in ("unit", "population")},
 }
 
+_LONG = 32  # letters; a cell with more of them may break anywhere
+
 
 def side_by_side(groups: Sequence[Group]) -> Html:
     """One column for each group of runs: what it reached, and below it every setting that is not the same for all."""
@@ -46,8 +48,11 @@ def side_by_side(groups: Sequence[Group]) -> Html:
 
 
 def _line(name: str, cells: Sequence[str], class_: str = "") -> Html:
-    style = {"class_": class_} if class_ else {}
-    return element("tr", element("th", name, scope="row"), *(element("td", cell, **style) for cell in cells))
+    styles = (class_ or ("long" if not isinstance(cell, Html) and len(cell) > _LONG else "") for cell in cells)
+    shown = (
+        element("td", cell, **({"class_": style} if style else {})) for cell, style in zip(cells, styles, strict=True)
+    )
+    return element("tr", element("th", name, scope="row"), *shown)
 
 
 def _same(name: str, groups: Sequence[Group]) -> bool:
