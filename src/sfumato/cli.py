@@ -99,4 +99,6 @@ def _unexpected(error: Exception) -> int:
 
 
 def _say(words: str) -> None:
-    print(words, file=sys.stderr, flush=True)
+    from sfumato.commands.paragraphs import print_lines
+
+    print_lines(words, err=True)
