@@ -17,7 +17,7 @@ from sfumato.notebook import guarantee_card
 ONE_SHOWN = "nobody, clients that take part included, sees more of all the runs than the best: not how many, nor how long they took"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Guarantee:
     """What is proven for one unit in one view, and under which assumptions. `epsilon` is None where nothing is proven."""
 
@@ -34,6 +34,9 @@ class Guarantee:
 
     def __str__(self) -> str:
         return self.sentence + (f" Assuming: {'; '.join(self.assumptions)}." if self.assumptions else "")
+
+    def __repr__(self) -> str:
+        return f"Guarantee({self.headline})"
 
     def to_json(self) -> dict[str, Any]:
         """Its facts, and the headline and the sentence that they make; the assumptions stand beside them."""

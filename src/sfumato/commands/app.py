@@ -12,10 +12,11 @@ from sfumato.commands.audit import audit
 from sfumato.commands.curve import curve
 from sfumato.commands.deploy import deploy
 from sfumato.commands.evaluate import evaluate
+from sfumato.commands.explain import explain
 from sfumato.commands.ledger import ledger
 from sfumato.commands.node import node
 from sfumato.commands.plan import plan
-from sfumato.commands.recipes import explain, recipes
+from sfumato.commands.recipes import recipes
 from sfumato.commands.report import report
 from sfumato.commands.reproduce import reproduce
 from sfumato.commands.server import server
