@@ -11,16 +11,15 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable
-from typing import TextIO
 
 _NARROWEST = 20
 _GAP = re.compile(r"\s{2,}(?=\S)")
 
 
-def columns(stream: TextIO) -> int | None:
+def columns(terminal: bool) -> int | None:
     """How wide lines may be; None where they are left whole."""
     chosen = os.environ.get("COLUMNS", "")
-    if not (chosen.isdigit() and int(chosen)) and not stream.isatty():
+    if not (chosen.isdigit() and int(chosen)) and not terminal:
         return None
     return max(_NARROWEST, shutil.get_terminal_size().columns)
 
@@ -45,7 +44,7 @@ def wrapped(line: str, width: int | None) -> str:
 def print_lines(*lines: str, err: bool = False) -> None:
     """Print lines, each as wide as the terminal is."""
     stream = sys.stderr if err else sys.stdout
-    width = columns(stream)
+    width = columns(stream.isatty())
     print("\n".join(wrapped(line, width) for line in _each(lines)), file=stream, flush=True)
 
 
