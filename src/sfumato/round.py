@@ -76,7 +76,9 @@ class Round:
 
     def __repr__(self) -> str:
         words = text(self)
-        return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 4]} ..."  # one that names many clients is long
+        return (
+            words if len(words) <= _LONGEST else f"{words[: _LONGEST - 4]} ..."
+        )  # one that names many clients is long
 
     def derive(self, *, population: int, dimension: int) -> Derivation:
         """What one round costs, at this population and dimension."""
