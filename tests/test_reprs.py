@@ -33,7 +33,7 @@ def test_reprs_are_one_short_line(progress: Progress) -> None:
     assert repr(progress).startswith("Progress(round 2 of 2, 10 parameters")
     assert repr(run.population.client(0).train) == "Records(5 records, x 4 float32, y int64)"
     assert repr(Records(torch.ones(2, 1, 8, 8), torch.ones(2, 3))) == "Records(2 records, x 1x8x8 float32, y 3 float32)"
-    assert repr(prepared) == "Prepared(dp-fedavg, Population('digits', 200 clients), Sequential, 2 rounds)"
+    assert repr(prepared) == "Prepared(dp-fedavg, Population('digits/iid/200x7', 200 clients), Sequential, 2 rounds)"
     assert repr(run.job.slots.round).startswith("Round(sample=Poisson(rate=0.5), local=Sgd(lr=0.1, epochs=1)")
 
 
