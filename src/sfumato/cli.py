@@ -84,7 +84,8 @@ def _misspelt(error: Any, words: list[str]) -> int:
 def _near(option: str, known: list[str]) -> str:
     """The option that begins so, if there is one; else the most similar."""
     begin = sorted(flag for flag in known if flag.startswith(option))
-    near = begin[:1] or difflib.get_close_matches(option, known, n=1)
+    bare = {flag.lstrip("-"): flag for flag in known}  # all are alike in their dashes
+    near = begin[:1] or [bare[name] for name in difflib.get_close_matches(option.lstrip("-"), bare, n=1)]
     return f" Did you mean '{near[0]}'?" if near else ""
 
 

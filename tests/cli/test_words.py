@@ -149,6 +149,7 @@ def test_preparing_is_taken_back_before_a_refusal(
         ("tran", "'train'"),
         ("train --eps 2", "'--epsilon'"),
         ("train --noise_multiplier 2", "'--noise-multiplier'"),
+        ("plan --bogus", "no option --bogus. See"),
         ("explain dp-fedavg --keep 0.5", "no option --keep"),
     ],
 )

@@ -25,7 +25,7 @@ from sfumato.commands.tune import tune
 from sfumato.version import __version__
 
 _COLUMNS = shutil.get_terminal_size().columns
-_NARROW = _COLUMNS < 60  # framed help would cut words off
+_NARROW = _COLUMNS < 80  # framed help would cut words off
 _WIDTH = {"terminal_width": _COLUMNS - 2} if _NARROW else None
 
 app = typer.Typer(

@@ -83,7 +83,7 @@ def serve_run(
                 _over(wire, prepared, settings, folder, resume=resume, quiet=quiet)
     except KeyboardInterrupt:
         begun = (folder / "checkpoint.safetensors").exists()
-        typer.echo(f"interrupted; go on with: sfumato server --resume {folder}" if begun else "interrupted", err=True)
+        print_lines(f"interrupted; go on with: sfumato server --resume {folder}" if begun else "interrupted", err=True)
         raise typer.Exit(130) from None
 
 

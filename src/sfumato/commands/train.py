@@ -102,7 +102,7 @@ def train_as_prepared(
             elif not quiet:
                 tell(run.simulation, prepared, folder)
     except KeyboardInterrupt:
-        typer.echo(f"interrupted; go on with: sfumato train --resume {folder}", err=True)
+        print_lines(f"interrupted; go on with: sfumato train --resume {folder}", err=True)
         raise typer.Exit(130) from None
     if stopped:
         print_lines(f"sfumato: {stopped}", err=True)
