@@ -20,6 +20,9 @@ class Records(NamedTuple):
     x: torch.Tensor
     y: torch.Tensor
 
+    def __repr__(self) -> str:
+        return f"Records({self.count:,} records, x {_shape(self.x)}, y {_shape(self.y)})"
+
     @property
     def count(self) -> int:  # type: ignore[override]
         return int(self.x.shape[0])
@@ -30,6 +33,12 @@ class Client(NamedTuple):
 
     train: Records
     test: Records | None = None
+
+
+def _shape(values: torch.Tensor) -> str:
+    """The shape of one record, and its type, e.g. `1x8x8 float32`."""
+    each, dtype = "x".join(map(str, values.shape[1:])), str(values.dtype).removeprefix("torch.")
+    return f"{each} {dtype}".strip()
 
 
 def as_client(loaded: Any, what: str) -> Client:

@@ -85,12 +85,13 @@ def png(plot: Plot) -> bytes:
     return drawn(plot.name, plot.title, lambda: _figure(plot, legend=len(plot.curves) > 1))
 
 
-def drawn(name: str, title: str, make: Callable[[], Figure]) -> bytes:
-    """Any figure as a file, in our style."""
+def drawn(name: str, title: str, make: Callable[[], Figure], form: str = "png") -> bytes:
+    """Any figure as a file, in our style: png, svg or pdf."""
     buffer = io.BytesIO()
     with _style(name):
-        told = {"Software": MAKER, "Title": title}
-        make().savefig(buffer, format="png", dpi=200, facecolor="white", metadata=told)
+        maker = {"png": {"Software": MAKER}, "svg": {"Creator": MAKER, "Date": None}}
+        told = {**maker.get(form, {"Creator": MAKER, "CreationDate": None}), "Title": title}
+        make().savefig(buffer, format=form, dpi=200, facecolor="white", metadata=told)
     return buffer.getvalue()
 
 
