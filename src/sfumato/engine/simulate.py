@@ -30,7 +30,7 @@ from sfumato.guarantee import check_delta
 from sfumato.key import Key
 from sfumato.ledger.ledger import Budget, Ledger
 from sfumato.ledger.spending import Spending, open_shared
-from sfumato.models import check_module
+from sfumato.models import check_module, training_mode
 from sfumato.objective import Objective, check_loss
 from sfumato.round import Round
 from sfumato.update import Layout
@@ -109,7 +109,7 @@ def job_of(
     _check_device(device)
     layout = Layout.of(module)
     check_memory(layout, math.ceil(round.sample.expected(population.size)) if gathers(round) else 0)
-    module = copy.deepcopy(module).to(device)
+    module = training_mode(copy.deepcopy(module).to(device))
     example = _example(population, device)
     check_module(module, made_up(example, 4, 1).x)
     with torch.no_grad():
@@ -118,7 +118,7 @@ def job_of(
     length = round.local.message_length(layout)
     round.optimizer.check(module, objective, length)
     derivation = round.derive(population=population.size, dimension=length)
-    job = Job(Slots(round, derivation.primary, layout), module.train(), objective, example)
+    job = Job(Slots(round, derivation.primary, layout), module, objective, example)
     job.slots.check(message_context(job, layout.row(module), Keys.of(Key.from_seed(0)), 0, (0, 1)))
     return job, derivation
 
