@@ -17,6 +17,7 @@ from sfumato.facts import facts
 from sfumato.gradients import KeyedMasks
 from sfumato.key import Key
 from sfumato.models.mode import training_mode
+from sfumato.several_inputs import inputs_of
 
 _BATCHNORM_FIX = (
     "call sfumato.models.replace_batchnorm(model), which puts GroupNorm there with the same weights; or, if its statistics are "
@@ -114,8 +115,9 @@ def _changed_by_forward(copied: nn.Module, example: torch.Tensor) -> list[str]:
         raise
     except Exception as error:
         single = all(p.dtype == torch.float32 for p in copied.parameters())
+        records = inputs_of(copied) or f"shape {tuple(example.shape[1:])}"
         raise BadValue(
-            f"the model cannot take records of shape {tuple(example.shape[1:])}: {type(error).__name__}: {error}. "
+            f"the model cannot take records of {records}: {type(error).__name__}: {error}. "
             + ("Give a model for such records, or reshape the data." if single else "Call .float() on the model.")
         ) from error
     after = _state(copied)
