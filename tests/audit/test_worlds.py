@@ -32,7 +32,7 @@ from sfumato import (
 from sfumato.account import accountant
 from sfumato.audit import verdict
 from sfumato.audit.asked import Asked
-from sfumato.audit.measure import measure, worlds_of
+from sfumato.audit.measure import Measured, measure, worlds_of
 from sfumato.audit.scores import Density, Look
 from sfumato.audit.verdict import How, Verdict
 from sfumato.key import Key
@@ -179,6 +179,13 @@ def test_a_sound_round_is_not(round: Round) -> None:
     fits = round.unit is Unit.CLIENT and isinstance(round.sample, Everyone)
     assert set(found.bounds) == {"family", "clopper_pearson", *(["gaussian_fit"] if fits else [])}
     assert max(found.certain.values()) <= found.claimed  # type: ignore[union-attr]
+
+
+def test_scores_beside_real_clients_are_not_taken_for_normal() -> None:
+    asked, scores = _asked(dp_round(sample=Everyone())), np.linspace(-1.0, 1.0, 20)
+    measured = Measured(scores, scores + 1.0, 0.0)
+    assert "gaussian_fit" in measured.bounds(asked, None, 1e-5, 0.05)
+    assert "gaussian_fit" not in measured.bounds(replace(asked, others="real"), None, 1e-5, 0.05)
 
 
 NOT_ATTAINED = {
