@@ -17,7 +17,7 @@ from sfumato.facts import facts
 from sfumato.gradients import KeyedMasks
 from sfumato.key import Key
 from sfumato.models.mode import training_mode
-from sfumato.several_inputs import inputs_of
+from sfumato.several_inputs import inputs_of, own_module
 
 _BATCHNORM_FIX = (
     "call sfumato.models.replace_batchnorm(model), which puts GroupNorm there with the same weights; or, if its statistics are "
@@ -95,7 +95,7 @@ def _group_norm(layer: _BatchNorm) -> nn.GroupNorm:
 
 
 def _listed(module: nn.Module, layers: Sequence[nn.Module]) -> str:
-    places = ((name or "the model", layer) for name, layer in module.named_modules() if layer in layers)
+    places = ((name or "the model", layer) for name, layer in own_module(module).named_modules() if layer in layers)
     return ", ".join(f"{place} ({type(layer).__name__})" for place, layer in places)
 
 
@@ -127,7 +127,7 @@ def _changed_by_forward(copied: nn.Module, example: torch.Tensor) -> list[str]:
 def _state(module: nn.Module) -> dict[str, Any]:
     """Whatever layers and users' own classes hold: a number that a forward pass counts up is state too."""
     found = {}
-    for name, layer in module.named_modules():
+    for name, layer in own_module(module).named_modules():
         own = [kind for kind in type(layer).__mro__ if not kind.__module__.startswith(("torch.", "builtins"))]
         held = {key: value for kind in reversed(own) for key, value in vars(kind).items() if not key.startswith("__")}
         for key, value in {**held, **vars(layer), **layer._parameters, **layer._buffers}.items():

@@ -112,8 +112,11 @@ def test_data_that_change_while_they_are_read(tmp_path: Path) -> None:
         Records(torch.zeros(5, 6), torch.zeros(5, 1, dtype=torch.int64)),
         Records(torch.zeros(5, 6), torch.zeros(5)),
         Records(torch.zeros(5, 6, dtype=torch.int64), torch.zeros(5, dtype=torch.int64)),
+        Records(
+            (torch.zeros(5, 2), torch.zeros(5, 4)), torch.zeros(5, dtype=torch.int64)
+        ),  # rows of the declared shape
     ],
-    ids=["inputs", "targets", "type of targets", "type of inputs"],
+    ids=["inputs", "targets", "type of targets", "type of inputs", "several inputs"],
 )
 def test_records_of_another_shape(tmp_path: Path, records: Records) -> None:
     log: list[str] = []
