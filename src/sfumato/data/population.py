@@ -61,7 +61,7 @@ class Origin(Protocol):
         """The population, from data that lie where this process runs."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Population:
     """Clients by number, loaded when drawn.
 
@@ -100,6 +100,9 @@ class Population:
             )
         if isinstance(self.size, bool) or not isinstance(self.size, int) or self.size < 1:
             raise BadValue(f"Population({self.name!r}): size={self.size!r} must be a positive whole number of clients.")
+
+    def __repr__(self) -> str:
+        return f"Population({self.name!r}, {self.size:,} client{'s' * (self.size != 1)})"
 
     def caution(self, unit: str) -> tuple[str, ...]:
         """What a guarantee for one unit must add: what the map of records assumes, and where records overlap that to hide a window

@@ -40,6 +40,10 @@ class Records(_Pair):
         made.inputs = inputs
         return made
 
+    def __repr__(self) -> str:
+        x = _shape(self.x) if self.inputs is None else str(self.inputs)
+        return f"Records({self.count:,} records, x {x}, y {_shape(self.y)})"
+
     @property
     def count(self) -> int:  # type: ignore[override]
         return int(self.x.shape[0])
@@ -50,6 +54,12 @@ class Client(NamedTuple):
 
     train: Records
     test: Records | None = None
+
+
+def _shape(values: torch.Tensor) -> str:
+    """The shape of one record, and its type, e.g. `1x8x8 float32`."""
+    each, dtype = "x".join(map(str, values.shape[1:])), str(values.dtype).removeprefix("torch.")
+    return f"{each} {dtype}".strip()
 
 
 def as_client(loaded: Any, what: str) -> Client:

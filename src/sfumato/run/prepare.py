@@ -34,7 +34,7 @@ from sfumato.several_inputs import taking
 from sfumato.update import Layout
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Prepared:
     """Everything that a request names, loaded and calibrated."""
 
@@ -51,6 +51,10 @@ class Prepared:
     public: PublicData | None = None  # what the round may use as such
     choices: tuple[Choice, ...] = ()  # what was chosen for the user, and why
     basis: Basis | None = None  # what is learnt and paid for before the first round
+
+    def __repr__(self) -> str:
+        what, model = self.request.recipe if self.request.pieces is None else "a round", type(self.module).__name__
+        return f"Prepared({what}, {self.population!r}, {model}, {self.request.rounds} rounds)"
 
     def with_basis(self, basis: Basis) -> Prepared:
         """With records as a basis maps them that has been learnt."""

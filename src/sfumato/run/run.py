@@ -163,7 +163,9 @@ class Run:
         return () if budgets is None else budgets.lines(round.unit, self.prepared.population.size)
 
     def __repr__(self) -> str:
-        return repr(self.simulation)
+        where = "in memory" if self.folder is None else f"in {self.folder}"
+        done = self.lines[-1].round if self.lines else self.start.round
+        return f"Run({self.prepared.population!r}, round {done} of {self.prepared.request.rounds}, {where})"
 
     @property
     def delta(self) -> float:
