@@ -13,7 +13,7 @@ from sfumato import measures
 from sfumato.errors import BadValue
 from sfumato.objective import Objective, classification, multi_label, regression
 
-_OWN = "Give an Objective: classification(classes), regression(), multi_label(labels), next_character(vocabulary), or Objective(loss=...)"
+_OWN = "Give classification(classes), regression(), multi_label(labels), next_character(vocabulary), or Objective(loss=...)"
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,11 @@ Frame = Any  # pandas is loaded by who brings a frame, or by who reads a file
 _BACK = "or leave the column out: features=[...] names those that are used"
 
 
+def pandas() -> Any:
+    """The library, loaded when somebody brings a table."""
+    return import_module("pandas")
+
+
 def encode(frame: Frame, columns: Columns, what: str) -> Records:
     """All rows, in their order; `columns` must be those of this table (`Columns.of`)."""
     parts = [_input(frame[name], name, columns, what) for name in columns.features]
@@ -25,7 +31,7 @@ def encode(frame: Frame, columns: Columns, what: str) -> Records:
 
 def text_codes(values: Any) -> tuple[np.ndarray, list[str]]:
     """For each row the place of its text among the different ones, -1 where there is none; and these texts."""
-    import pandas as pd
+    pd = pandas()
 
     codes, found = pd.factorize(values)
     texts = [as_text(value) for value in found.tolist()]
@@ -36,14 +42,14 @@ def text_codes(values: Any) -> tuple[np.ndarray, list[str]]:
 
 def is_text(values: Any) -> bool:
     """Whether a column holds texts, or objects of any kind: what pandas made of them says nothing about their meaning."""
-    from pandas.api import types
+    types = pandas().api.types
 
     return not (types.is_numeric_dtype(values) or types.is_bool_dtype(values) or is_date(values))
 
 
 def is_date(values: Any) -> bool:
     """Whether a column holds dates."""
-    from pandas.api import types
+    types = pandas().api.types
 
     return bool(types.is_datetime64_any_dtype(values))
 
@@ -114,7 +120,7 @@ def _numbers(values: Any, name: str, columns: Columns, what: str) -> np.ndarray:
 
 def _dates(values: Any, name: str, columns: Columns, what: str) -> np.ndarray:
     """Days since 1970, NaN where there is none."""
-    import pandas as pd
+    pd = pandas()
 
     if not is_date(values):
         if not is_text(values):
@@ -137,7 +143,7 @@ def _dates(values: Any, name: str, columns: Columns, what: str) -> np.ndarray:
 
 def _moment(end: Any) -> float:
     """A date as days since 1970."""
-    import pandas as pd
+    pd = pandas()
 
     moment = pd.Timestamp(str(end))
     moment = moment.tz_localize("UTC") if moment.tz is None else moment
@@ -174,7 +180,7 @@ def _labels(values: Any, name: str, classes: Sequence[str], what: str) -> torch.
 
 def _plain_target(values: Any, name: str, columns: Columns, what: str) -> np.ndarray:
     """Whole numbers as int64, others as float64."""
-    from pandas.api import types
+    types = pandas().api.types
 
     if is_text(values) or is_date(values):
         raise DataError(

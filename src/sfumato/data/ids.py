@@ -45,8 +45,6 @@ def found_ids(values: Any, name: str, what: str, declared: Iterable[object] | No
 
 
 def _declared(given: Iterable[object]) -> list[str]:
-    if isinstance(given, str):
-        raise BadValue(f"clients={given!r} is one text. Give the ids of all who may be there, or how many they are.")
     listed = [as_text(one) for one in given]
     if not listed or "" in listed or len(set(listed)) < len(listed):
         raise BadValue("clients: an empty list, an empty id, or one id twice. Give each client's id once.")
