@@ -17,6 +17,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SAYS = {
     "own_data": "round 20: accuracy",
     "budget": "stopped: round 9",
+    "own_csv": "round 15: accuracy",
     "own_piece": "as stated by __main__.Signs",
     "own_sampler": "round 6: epsilon 2.053",
     "own_training": "r2 1.00",

@@ -14,12 +14,18 @@ from sfumato.data.records import Records
 from sfumato.errors import BadValue, DataError
 
 Frame = Any  # pandas is loaded by who brings a frame, or by who reads a file
+_DATES = "('2020-01-01', '2026-01-01')"
 _BACK = "or leave the column out: features=[...] names those that are used"
 
 
 def pandas() -> Any:
     """The library, loaded when somebody brings a table."""
     return import_module("pandas")
+
+
+def _line(role: str, name: str, value: str) -> str:
+    """What to declare, as Python has it and as a file of columns has it."""
+    return f"{role}={{{name!r}: {value}}} (in TOML: {role}.{name} = {value.replace('(', '[').replace(')', ']')})"
 
 
 def encode(frame: Frame, columns: Columns, what: str) -> Records:
@@ -64,8 +70,8 @@ def _input(values: Any, name: str, columns: Columns, what: str) -> np.ndarray:
     else:
         if is_date(values):
             raise DataError(
-                f"{what}, column {name!r}: dates need a range to become numbers. Add scale={{{name!r}: ('2020-01-01', "
-                f"'2026-01-01')}} with ends that everybody may know, {_BACK}."
+                f"{what}, column {name!r}: dates need a range to become numbers. Add {_line('scale', name, _DATES)}, with ends "
+                f"that everybody may know, {_BACK}."
             )
         numbers = _numbers(values, name, columns, what)
         low, high = (0.0, 0.0) if ends is None else (float(ends[0]), float(ends[1]))
@@ -75,8 +81,7 @@ def _input(values: Any, name: str, columns: Columns, what: str) -> np.ndarray:
     if np.isnan(numbers).any() or (ends is None and np.isinf(numbers).any()):
         raise DataError(
             f"{what}, column {name!r}: values are missing, or no finite numbers. Say what stands for them, "
-            f"fill={{{name!r}: ...}} with "
-            "a value of your choice, or leave those rows or the column out."
+            f"{_line('fill', name, '...')}, with a value of your choice, or leave those rows or the column out."
         )
     if ends is not None:
         numbers = 2.0 * (np.clip(numbers, low, high) - low) / (high - low) - 1.0
@@ -100,8 +105,7 @@ def _one_hot(values: Any, name: str, columns: Columns, what: str) -> np.ndarray:
     if (places < 0).any():
         raise DataError(
             f"{what}, column {name!r}: a value is missing, or is none of the declared {list(declared)}. Declare all that may "
-            "occur, in "
-            f"categories={{{name!r}: [...]}}; {OTHER!r} among them stands for any other and for none."
+            f"occur; {OTHER!r} among them stands for any other and for none."
         )
     found: np.ndarray = (places[:, None] == np.arange(len(declared))).astype(np.float32)
     return found
@@ -110,9 +114,8 @@ def _one_hot(values: Any, name: str, columns: Columns, what: str) -> np.ndarray:
 def _numbers(values: Any, name: str, columns: Columns, what: str) -> np.ndarray:
     if is_text(values):
         raise DataError(
-            f"{what}, column {name!r}: texts are no numbers. Declare its values, categories={{{name!r}: [...]}}, with all that "
-            "may occur "
-            f"(they are not learnt from clients' rows); dates need scale={{{name!r}: ('2020-01-01', '2026-01-01')}}; {_BACK}."
+            f"{what}, column {name!r}: texts are no numbers. Declare all values that may occur, which are not learnt from clients' "
+            f"rows: {_line('categories', name, '[...]')}. Dates need {_line('scale', name, _DATES)}; {_BACK}."
         )
     found: np.ndarray = values.to_numpy(dtype=np.float64, na_value=np.nan)
     return found
@@ -131,8 +134,7 @@ def _dates(values: Any, name: str, columns: Columns, what: str) -> np.ndarray:
         if (read.isna() & ~values.isna()).any():
             raise DataError(
                 f"{what}, column {name!r}: values are no dates such as 2024-05-31. Write them so (pandas.to_datetime reads "
-                "others), "
-                f"{_BACK}."
+                f"others), {_BACK}."
             )
         values = read
     if values.dt.tz is None:
@@ -159,8 +161,7 @@ def _target(frame: Frame, columns: Columns, what: str) -> torch.Tensor:
     if isinstance(columns.classes, int) and y.numel() and not 0 <= int(y.min()) <= int(y.max()) < columns.classes:
         raise DataError(
             f"{what}, target {columns.targets[0]!r}: a label is not among 0 to {columns.classes - 1}. Declare more classes, or "
-            "the values "
-            "that it may have: classes=[...]."
+            "the values that it may have: classes=[...]."
         )
     return y[:, 0] if isinstance(columns.target, str) else y
 
@@ -172,8 +173,7 @@ def _labels(values: Any, name: str, classes: Sequence[str], what: str) -> torch.
     if (labels < 0).any():
         raise DataError(
             f"{what}, target {name!r}: a value is missing, or is none of the declared {list(classes)}. Declare all that may "
-            "occur, in "
-            "classes=[...], or leave those rows out."
+            "occur, in classes=[...], or leave those rows out."
         )
     return torch.from_numpy(labels.astype(np.int64))
 
@@ -191,8 +191,7 @@ def _plain_target(values: Any, name: str, columns: Columns, what: str) -> np.nda
     if not np.isfinite(found).all():
         raise DataError(
             f"{what}, target {name!r}: values are missing, or no finite numbers. Leave those rows out: what a record's target "
-            "is, nobody "
-            "can fill in."
+            "is, nobody can fill in."
         )
     whole = types.is_integer_dtype(values) or types.is_bool_dtype(values)
     if not whole and isinstance(columns.classes, int):

@@ -33,8 +33,7 @@ def found_ids(values: Any, name: str, what: str, declared: Iterable[object] | No
     if unknown := set(texts) - set(wanted):
         raise DataError(
             f"{what}, client column {name!r}: {'an id is' if len(unknown) == 1 else 'ids are'} not among the declared clients. "
-            "Declare "
-            "everybody who may be there, or leave their rows out."
+            "Declare everybody who may be there, or leave their rows out."
         )
     _refuse_look_alikes(wanted if declared is None else [], name, what)
     numbered = all(map(_NUMBER.fullmatch, wanted))
@@ -59,9 +58,8 @@ def _refuse_look_alikes(texts: list[str], name: str, what: str) -> None:
     if len(seen) < len(texts):
         raise DataError(
             f"{what}, client column {name!r}: ids differ only in capitals, spaces or leading zeros. If they are one client's, "
-            "a guarantee "
-            "for one client would hide a part of its records only: write them alike. If they are not, declare all ids, "
-            "clients=[...]."
+            "a guarantee for one client would hide a part of its records only: write them alike. If they are not, declare all "
+            "ids, clients=[...]."
         )
 
 

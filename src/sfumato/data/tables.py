@@ -139,8 +139,7 @@ def read_table(path: str | Path, columns: Columns) -> Frame:
     except (ValueError, Warning) as error:  # pandas' and pyarrow's own are such; what they say may hold a row
         raise DataError(
             f"{file} cannot be read as {file.suffix}: {type(error).__name__}. Its first line names the columns, and every "
-            "other has as "
-            "many values as it has."
+            "other has as many values as it has."
         ) from error
 
 
