@@ -17,6 +17,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SAYS = {
     "own_data": "round 20: accuracy",
     "budget": "stopped: round 9",
+    "own_csv": "round 15: accuracy",
     "fine_tune_head": "the statistics are as they were: True",
     "low_rank_adapters": "656 of 6292 parameters were trained",
     "own_piece": "as stated by __main__.Signs",

@@ -32,7 +32,7 @@ from sfumato.key import Key
 from sfumato.ledger.ledger import Budget, Ledger
 from sfumato.ledger.spending import Spending, open_shared
 from sfumato.models import check_module, training_mode
-from sfumato.objective import Objective, check_loss
+from sfumato.objective import Objective, check_loss, check_outputs
 from sfumato.round import Round
 from sfumato.several_inputs import inputs_of
 from sfumato.update import Layout
@@ -126,6 +126,7 @@ def job_of(
             f"the model answers with a {type(outputs).__name__}. Let forward return one tensor, with a row for each record; if it "
             "has logits, give its inputs by name, as in x={'input_ids': ...}."
         )
+    check_outputs(objective, outputs)
     check_loss(objective, outputs, example.y)
     round.local.check(module, objective.loss, made_up(example, 4, 0))
     length = round.local.message_length(layout)
