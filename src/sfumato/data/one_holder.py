@@ -33,10 +33,11 @@ def loaded(data: Any) -> tuple[Any, int | None]:
     return data.dataset, data.batch_size
 
 
-def _ordinary(sampler: object) -> bool:
+def _ordinary(sampler: Any) -> bool:
     """Each record once in a pass, in order or shuffled."""
-    shuffled = isinstance(sampler, RandomSampler) and not sampler.replacement
-    return isinstance(sampler, SequentialSampler) or (shuffled and len(sampler) == len(sampler.data_source))
+    if isinstance(sampler, RandomSampler):
+        return not sampler.replacement and sampler.num_samples == len(sampler.data_source)
+    return isinstance(sampler, SequentialSampler)
 
 
 def records_of(data: Any) -> Records:
