@@ -64,7 +64,7 @@ def poisson(noise: float) -> float:
 # A peer, the number that it prints, what it really does, and what is proven for that with the noise that it prints.
 ROWS: tuple[tuple[str, str, str, Callable[[float], float]], ...] = (
     ("opacus", "epsilon", "Poisson batches, add/remove", poisson),
-    ("opacus", "epsilon", "the same with `poisson_sampling=False`: shuffled batches, replace", shuffled),
+    ("opacus, shuffled", "epsilon", "`poisson_sampling=False` shuffles: replace", shuffled),
     ("tensorflow_privacy", "epsilon", "`fit` shuffles: replace", shuffled),
     ("tensorflow_privacy", "once", "`fit` shuffles: zero-out", zeroed),
     ("pfl", "epsilon", "users in turn (`minimize_reuse`), replace", in_turn),
@@ -168,7 +168,7 @@ def main(arguments: list[str] | None = None) -> None:
     peers.add_option(parser)
     parser.add_argument("--quick", action="store_true", help="fewer steps: rough times")
     options = parser.parse_args(arguments)
-    names = list(dict.fromkeys(name for name, *_ in ROWS))
+    names = ("opacus", "tensorflow_privacy", "pfl", "flower")
     pairs = {
         name: {
             "theirs": told(peers.python(name, options.peers), f"{name}_theirs"),
@@ -177,6 +177,7 @@ def main(arguments: list[str] | None = None) -> None:
         for name in names
     }
     theirs = {name: sides["theirs"] for name, sides in pairs.items()}
+    theirs["opacus, shuffled"] = told(peers.python("opacus", options.peers), "opacus_shuffled")
     proven = [
         {
             "peer": name,
