@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sfumato.budget.budgets import ClientBudget as ClientBudget
     from sfumato.budget.plan import budgets as budgets
     from sfumato.calibration import calibrate as calibrate
+    from sfumato.data.columns import Columns as Columns
     from sfumato.data.load import load as load_data
     from sfumato.data.population import Population as Population
     from sfumato.data.population import PublicData as PublicData

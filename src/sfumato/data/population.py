@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import torch
 
+from sfumato.data.columns import Columns
 from sfumato.data.fingerprint import of_files, of_tensors
 from sfumato.data.records import READERS, Client, Records, as_client, kind, read_client
 from sfumato.errors import BadValue, DataError
@@ -46,6 +47,13 @@ class PublicData:
             raise BadValue(
                 f"PublicData({self.name!r}): {len(self.pictures)} pictures of {self.records.count} records. Give one for each."
             )
+
+    @staticmethod
+    def from_dataframe(frame: Any, columns: Columns, name: str = "test") -> PublicData:
+        """The rows of a pandas frame that anybody may see, written as the clients' are: `columns=population.columns`."""
+        from sfumato.data.tables import public_of
+
+        return public_of(frame, columns, name)
 
     @property
     def declared(self) -> str:
@@ -92,6 +100,9 @@ class Population:
         default=None, repr=False, compare=False
     )  # shapes and types, where they are declared
     origin: Origin | None = field(default=None, repr=False, compare=False)  # what builds it elsewhere, if not `source`
+    at_hand: bool = field(default=False, repr=False, compare=False)  # in memory: to look at all clients costs little
+    columns: Columns | None = field(default=None, repr=False, compare=False)  # of a table: how rows became records
+    found_ids: bool = field(default=False, repr=False, compare=False)  # `ids` are those that rows have: nobody declared them
 
     def __post_init__(self) -> None:
         if not callable(self.load):
@@ -163,6 +174,13 @@ class Population:
         named = replace(self, fingerprint=fingerprint, identity=identity, ids=(), source="", own_windows=False)
         return replace(named, size=1, load=_Joined(self), origin=None)
 
+    def with_public_ids(self) -> Population:
+        """The same, for settings that name single clients: where nobody declared who there is, guarantees say that it is public."""
+        if not self.found_ids:
+            return self
+        known = "which clients there are is public: their ids were found in the data, and settings name them"
+        return replace(self, assumes=(*self.assumes, known), found_ids=False)
+
     def with_ids(self, ids: Ids) -> Population:
         """The same clients with these ids, if there are any: one number or text each, in the clients' order."""
         if ids is None:
@@ -193,7 +211,81 @@ class Population:
             raise BadValue(f"Population.from_list: got {kind(clients)}. Give a list with one (x, y) per client.")
         checked = [as_client(item, f"client {number} of {name!r}") for number, item in enumerate(clients)]
         tensors = [tensor for client in checked for part in client if part is not None for tensor in part]
-        return Population(name, len(checked), checked.__getitem__, of_tensors(tensors)).with_ids(ids)
+        return Population(name, len(checked), checked.__getitem__, of_tensors(tensors), at_hand=True).with_ids(ids)
+
+    @staticmethod
+    def from_dataframe(
+        frame: Any,
+        *,
+        client: str,
+        target: str | list[str],
+        clients: int | Iterable[object] | None = None,
+        features: list[str] | None = None,
+        classes: list[Any] | int | None = None,
+        categories: dict[str, Any] | None = None,
+        scale: dict[str, Any] | None = None,
+        fill: dict[str, Any] | None = None,
+        public: Any = None,
+        name: str = "frame",
+    ) -> Population:
+        """The rows of a pandas frame, one record each; the column `client` says whose it is, and gives the ledger its ids.
+
+        `clients` declares the ids of all who may be there, or how many they may be; whoever is not there has no records. Without
+        it guarantees add that their number is public. `Columns` says what the other words mean: all is declared, or learnt from
+        the frame `public`, whose rows guarantees then call public. How rows became records is kept in `columns`.
+        """
+        from sfumato.data.tables import population_of
+
+        columns = Columns(
+            target=target if isinstance(target, str) else tuple(target),
+            client=client,
+            features=tuple(features or ()),
+            classes=classes if isinstance(classes, int) else tuple(classes or ()),
+            categories=categories or {},
+            scale=scale or {},
+            fill=fill or {},
+        )
+        return population_of(frame, columns, clients, name, public, f"{name}/public")
+
+    @staticmethod
+    def from_table(
+        path: str | Path, columns: Columns, clients: int | Iterable[object] | None = None, name: str | None = None
+    ) -> Population:
+        """The rows of a .csv or .parquet file, as `from_dataframe` has them; other processes read the file for themselves."""
+        from sfumato.data.tables import Table, population_of, read_table
+
+        declared = clients if clients is None or isinstance(clients, int) else tuple(map(str, clients))
+        found = population_of(read_table(path, columns), columns, declared, name or Path(path).stem)
+        origin = Table(str(Path(path).resolve()), columns, declared)
+        return replace(found, source=str(path), origin=origin)
+
+    @staticmethod
+    def from_datasets(
+        datasets: Iterable[Any],
+        *,
+        target: str | None = None,
+        input: str | None = None,
+        clients: int | None = None,
+        ids: Ids = None,
+        name: str = "datasets",
+    ) -> Population:
+        """One data set per client: a torch Dataset with a length, a Hugging Face Dataset, a list of records, or a pair of arrays.
+
+        A record is `(x, y)`, or a dictionary in which `target` names y and `input` names x (by default "y" and the other one).
+        All are read at once, so that the run can be replayed; `sfumato.data.records_of` reads one of them, for `from_function`.
+        `clients` declares how many there may be; without it guarantees add that their number is public.
+        """
+        from sfumato.data.datasets import records_of
+
+        if isinstance(datasets, PublicData | Population | torch.Tensor | np.ndarray | str | dict):
+            raise BadValue(f"Population.from_datasets: got {kind(datasets)}. Give a list with one data set per client.")
+        read = [
+            Client(records_of(one, f"client {number} of {name!r}", target, input)) for number, one in enumerate(datasets)
+        ]
+        found = Population.from_list(read, name, ids)
+        if clients is not None:
+            return found.declared(clients)
+        return replace(found, assumes=(f"the number of clients is public: {found.size}, as many as data sets were given",))
 
     @staticmethod
     def from_function(
