@@ -14,7 +14,14 @@ from typing import Any
 
 from mkdocs.structure.files import File
 
-OUTSIDE = ("*.md", "LICENSE", "examples/*.*", "benchmarks/results/*.md", "benchmarks/results/*/*.md", "benchmarks/results/*/*.png")
+OUTSIDE = (
+    "*.md",
+    "LICENSE",
+    "examples/*.*",
+    "benchmarks/results/*.md",
+    "benchmarks/results/*/*.md",
+    "benchmarks/results/*/*.png",
+)
 ELSEWHERE = re.compile(r"[a-z]+:|#|//")
 log = logging.getLogger("mkdocs.plugins.docs_hook")
 
@@ -50,7 +57,9 @@ def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
         if ELSEWHERE.match(found[1]):
             return found[0]
         path, _, anchor = _led(found[1], page.file.src_uri).partition("#")
-        target = files.get_file_from_path(posixpath.normpath(posixpath.join(posixpath.dirname(page.file.src_uri), path)))
+        target = files.get_file_from_path(
+            posixpath.normpath(posixpath.join(posixpath.dirname(page.file.src_uri), path))
+        )
         if target is None:
             log.warning("%s links to %s, which is not there", page.file.src_uri, found[1])
             return found[0]

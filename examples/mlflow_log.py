@@ -10,7 +10,7 @@ from sfumato import Population, PublicData, Records, classification, evaluate, s
 from sfumato.recipes.dp_fedavg import dp_fedavg
 
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # else MLflow tells its makers how it is used
-import mlflow  # noqa: E402
+import mlflow
 
 DELTA = 1e-3
 
@@ -48,5 +48,7 @@ def read(run_id: str) -> None:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as here:  # yours stays; `mlflow ui --backend-store-uri sqlite:///mlflow.db` shows it
+    with (
+        tempfile.TemporaryDirectory() as here
+    ):  # yours stays; `mlflow ui --backend-store-uri sqlite:///mlflow.db` shows it
         read(main(Path(here)))

@@ -40,6 +40,8 @@ def read(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as here:  # yours stays: SummaryWriter("logs/first"), then tensorboard --logdir logs
+    with (
+        tempfile.TemporaryDirectory() as here
+    ):  # yours stays: SummaryWriter("logs/first"), then tensorboard --logdir logs
         main(here)
         read(here)
