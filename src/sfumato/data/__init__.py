@@ -7,5 +7,13 @@ from sfumato.data.population import Client, Population, PublicData, Records
 from sfumato.data.sets import Dataset
 
 __all__ = [
-    *("Client", "Columns", "Dataset", "Population", "PublicData", "Records", "build_population", "load", "records_of"),
+    "Client",
+    "Columns",
+    "Dataset",
+    "Population",
+    "PublicData",
+    "Records",
+    "build_population",
+    "load",
+    "records_of",
 ]

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import datetime
 import math
+import tomllib
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
-from sfumato.errors import BadValue, nearest
+from sfumato.errors import BadValue, DataError, nearest
 
 OTHER = "*"  # a category that stands for every value that has none of its own, and for none at all
 End: TypeAlias = float | str
@@ -137,6 +139,16 @@ class Columns:
         if "target" not in table:
             raise BadValue(f"{where}: which column does a model learn to tell? Give target, or --target-column NAME.")
         return Columns(**table)
+
+
+def read_columns(path: str | Path) -> dict[str, Any]:
+    """What a TOML file declares of a table's columns, as [data.columns] of run.toml has it."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(f"the columns {path} cannot be read: {error.strerror}. Give a TOML file.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadValue(f"the columns {path} are not TOML: {error}.") from None
 
 
 def _plain(value: Any) -> Any:

@@ -56,11 +56,14 @@ def _of_columns(data: Any, what: str, target: str | None, input: str | None) -> 
 def _of_items(data: Any, what: str, target: str | None, input: str | None) -> tuple[Any, Any]:
     if isinstance(data, dict | str) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
         raise DataError(
-            f"{what} is {kind(data)}. Give a data set with a length that gives its records by number, or (x, y), one record per row."
+            f"{what} is {kind(data)}. Give a data set with a length that gives its records by number, or (x, y), one record "
+            "per row."
         )
     items = [data[number] for number in range(len(data))]
     if not items:
-        raise DataError(f"{what} has no records, so their shape is not known. Give (x, y) with no rows, or leave it out.")
+        raise DataError(
+            f"{what} has no records, so their shape is not known. Give (x, y) with no rows, or leave it out."
+        )
     pairs = [_pair(item, f"{what}, record {number}", target, input) for number, item in enumerate(items)]
     x, y = zip(*pairs, strict=True)
     return _stacked(x, what, "the inputs"), _stacked(y, what, "the target")
@@ -84,7 +87,9 @@ def _names(keys: Sequence[str], what: str, target: str | None, input: str | None
     others = [key for key in keys if key != y]
     x = input or (_X if _X in others else others[0] if len(others) == 1 else None)
     if x is None:
-        raise DataError(f"{what} has {', '.join(others) or 'nothing'} beside {y!r}. Name the one that is the input with input=.")
+        raise DataError(
+            f"{what} has {', '.join(others) or 'nothing'} beside {y!r}. Name the one that is the input with input=."
+        )
     if x not in others:
         raise DataError(f"{what} has no {x!r}. {nearest(x, others)}")
     return x, y

@@ -42,6 +42,7 @@ def is_text(values: Any) -> bool:
 
 
 def is_date(values: Any) -> bool:
+    """Whether a column holds dates."""
     from pandas.api import types
 
     return bool(types.is_datetime64_any_dtype(values))
@@ -67,7 +68,8 @@ def _input(values: Any, name: str, columns: Columns, what: str) -> np.ndarray:
         numbers = np.where(np.isnan(numbers), _filling(filled, name, ends), numbers)
     if np.isnan(numbers).any() or (ends is None and np.isinf(numbers).any()):
         raise DataError(
-            f"{what}, column {name!r}: values are missing, or no finite numbers. Say what stands for them, fill={{{name!r}: ...}} with "
+            f"{what}, column {name!r}: values are missing, or no finite numbers. Say what stands for them, "
+            f"fill={{{name!r}: ...}} with "
             "a value of your choice, or leave those rows or the column out."
         )
     if ends is not None:
@@ -91,7 +93,8 @@ def _one_hot(values: Any, name: str, columns: Columns, what: str) -> np.ndarray:
     places = np.array([*(place.get(text, other) for text in texts), missing])[codes]
     if (places < 0).any():
         raise DataError(
-            f"{what}, column {name!r}: a value is missing, or is none of the declared {list(declared)}. Declare all that may occur, in "
+            f"{what}, column {name!r}: a value is missing, or is none of the declared {list(declared)}. Declare all that may "
+            "occur, in "
             f"categories={{{name!r}: [...]}}; {OTHER!r} among them stands for any other and for none."
         )
     found: np.ndarray = (places[:, None] == np.arange(len(declared))).astype(np.float32)
@@ -101,7 +104,8 @@ def _one_hot(values: Any, name: str, columns: Columns, what: str) -> np.ndarray:
 def _numbers(values: Any, name: str, columns: Columns, what: str) -> np.ndarray:
     if is_text(values):
         raise DataError(
-            f"{what}, column {name!r}: texts are no numbers. Declare its values, categories={{{name!r}: [...]}}, with all that may occur "
+            f"{what}, column {name!r}: texts are no numbers. Declare its values, categories={{{name!r}: [...]}}, with all that "
+            "may occur "
             f"(they are not learnt from clients' rows); dates need scale={{{name!r}: ('2020-01-01', '2026-01-01')}}; {_BACK}."
         )
     found: np.ndarray = values.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -120,7 +124,8 @@ def _dates(values: Any, name: str, columns: Columns, what: str) -> np.ndarray:
         read = pd.to_datetime(values, errors="coerce", format="ISO8601", utc=True)
         if (read.isna() & ~values.isna()).any():
             raise DataError(
-                f"{what}, column {name!r}: values are no dates such as 2024-05-31. Write them so (pandas.to_datetime reads others), "
+                f"{what}, column {name!r}: values are no dates such as 2024-05-31. Write them so (pandas.to_datetime reads "
+                "others), "
                 f"{_BACK}."
             )
         values = read
@@ -147,7 +152,8 @@ def _target(frame: Frame, columns: Columns, what: str) -> torch.Tensor:
     y = torch.from_numpy(np.stack(found, axis=1).astype(np.int64 if whole else np.float32))
     if isinstance(columns.classes, int) and y.numel() and not 0 <= int(y.min()) <= int(y.max()) < columns.classes:
         raise DataError(
-            f"{what}, target {columns.targets[0]!r}: a label is not among 0 to {columns.classes - 1}. Declare more classes, or the values "
+            f"{what}, target {columns.targets[0]!r}: a label is not among 0 to {columns.classes - 1}. Declare more classes, or "
+            "the values "
             "that it may have: classes=[...]."
         )
     return y[:, 0] if isinstance(columns.target, str) else y
@@ -159,7 +165,8 @@ def _labels(values: Any, name: str, classes: Sequence[str], what: str) -> torch.
     labels = np.array([*(place.get(text, -1) for text in texts), -1])[codes]
     if (labels < 0).any():
         raise DataError(
-            f"{what}, target {name!r}: a value is missing, or is none of the declared {list(classes)}. Declare all that may occur, in "
+            f"{what}, target {name!r}: a value is missing, or is none of the declared {list(classes)}. Declare all that may "
+            "occur, in "
             "classes=[...], or leave those rows out."
         )
     return torch.from_numpy(labels.astype(np.int64))
@@ -177,7 +184,8 @@ def _plain_target(values: Any, name: str, columns: Columns, what: str) -> np.nda
     found: np.ndarray = values.to_numpy(dtype=np.float64, na_value=np.nan)
     if not np.isfinite(found).all():
         raise DataError(
-            f"{what}, target {name!r}: values are missing, or no finite numbers. Leave those rows out: what a record's target is, nobody "
+            f"{what}, target {name!r}: values are missing, or no finite numbers. Leave those rows out: what a record's target "
+            "is, nobody "
             "can fill in."
         )
     whole = types.is_integer_dtype(values) or types.is_bool_dtype(values)

@@ -26,12 +26,14 @@ def found_ids(values: Any, name: str, what: str, declared: Iterable[object] | No
     codes, texts = text_codes(values)
     if (codes < 0).any() or "" in texts:
         raise DataError(
-            f"{what}, client column {name!r}: a row has no client, and nobody's guarantee would cover it. Say whose it is, or leave it out."
+            f"{what}, client column {name!r}: a row has no client, and nobody's guarantee would cover it. Say whose it is, or "
+            "leave it out."
         )
     wanted = texts if declared is None else _declared(declared)
     if unknown := set(texts) - set(wanted):
         raise DataError(
-            f"{what}, client column {name!r}: {'an id is' if len(unknown) == 1 else 'ids are'} not among the declared clients. Declare "
+            f"{what}, client column {name!r}: {'an id is' if len(unknown) == 1 else 'ids are'} not among the declared clients. "
+            "Declare "
             "everybody who may be there, or leave their rows out."
         )
     _refuse_look_alikes(wanted if declared is None else [], name, what)
@@ -58,8 +60,10 @@ def _refuse_look_alikes(texts: list[str], name: str, what: str) -> None:
     seen = {_plainest(text) for text in texts}
     if len(seen) < len(texts):
         raise DataError(
-            f"{what}, client column {name!r}: ids differ only in capitals, spaces or leading zeros. If they are one client's, a guarantee "
-            "for one client would hide a part of its records only: write them alike. If they are not, declare all ids, clients=[...]."
+            f"{what}, client column {name!r}: ids differ only in capitals, spaces or leading zeros. If they are one client's, "
+            "a guarantee "
+            "for one client would hide a part of its records only: write them alike. If they are not, declare all ids, "
+            "clients=[...]."
         )
 
 

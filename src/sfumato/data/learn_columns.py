@@ -22,7 +22,9 @@ def learn(columns: Columns, public: Frame, name: str) -> Columns:
             continue
         values = public[column].dropna()
         if values.empty:
-            raise DataError(f"{name}, column {column!r}: no row has a value, so nothing is learnt. Declare it yourself.")
+            raise DataError(
+                f"{name}, column {column!r}: no row has a value, so nothing is learnt. Declare it yourself."
+            )
         if is_text(values):
             categories[column] = (*sorted(text_codes(values)[1]), OTHER)
         elif (ends := _range(values)) is not None:

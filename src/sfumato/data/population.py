@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from sfumato.data.columns import Columns
-from sfumato.data.fingerprint import of_files, of_tensors
+from sfumato.data.fingerprint import are_few, of_files, of_tensors
 from sfumato.data.records import READERS, Client, Records, as_client, kind, read_client
 from sfumato.errors import BadValue, DataError
 from sfumato.facts import digest
@@ -100,9 +100,14 @@ class Population:
         default=None, repr=False, compare=False
     )  # shapes and types, where they are declared
     origin: Origin | None = field(default=None, repr=False, compare=False)  # what builds it elsewhere, if not `source`
-    at_hand: bool = field(default=False, repr=False, compare=False)  # in memory: to look at all clients costs little
+    at_hand: int = field(
+        default=0, repr=False, compare=False
+    )  # so many are in memory, or nearly: to look at them costs little
     columns: Columns | None = field(default=None, repr=False, compare=False)  # of a table: how rows became records
-    found_ids: bool = field(default=False, repr=False, compare=False)  # `ids` are those that rows have: nobody declared them
+    found_ids: bool = field(
+        default=False, repr=False, compare=False
+    )  # `ids` are those that rows have: nobody declared them
+    counted: bool = field(default=False, repr=False, compare=False)  # nobody declared `size`: guarantees call it public
 
     def __post_init__(self) -> None:
         if not callable(self.load):
@@ -116,10 +121,12 @@ class Population:
         """What a guarantee for one unit must add: what the map of records assumes, and where records overlap that to hide a window
         hides no part of it that others hold.
         """
+        known = (f"the number of clients is public: {self.size}, as {self.name!r} has them",) if self.counted else ()
         if self.windows == 1 or (unit == "client" and self.own_windows):
-            return self.assumes
+            return (*self.assumes, *known)
         return (
             *self.assumes,
+            *known,
             f"records are windows that overlap: the same hour or character is in up to {self.windows} of them, and what hides one "
             f"{unit} does not hide it",
         )
@@ -154,14 +161,15 @@ class Population:
                 f"clients={size}, but {self.name!r} has {self.size}: which of them take part would depend on who is there. "
                 f"Declare at least {self.size}."
             )
-        return self if size == self.size else replace(self, size=size, load=_Declared(self), origin=None)
+        known = replace(self, counted=False)
+        return known if size == self.size else replace(known, size=size, load=_Declared(self), origin=None)
 
     def mapped(self, function: Map) -> Population:
         """The same people, each record's inputs mapped by themselves; what a client becomes is kept, if its data cannot change."""
         fingerprint = None if self.fingerprint is None else digest(self.fingerprint, function)
         assumes = (*self.assumes, *getattr(function, "assumptions", ()))
         shape = self.example and Records(function(self.example.x), self.example.y)
-        same = replace(self, fingerprint=fingerprint, source="", origin=None, assumes=assumes, example=shape)
+        same = replace(self, fingerprint=fingerprint, source="", origin=None, assumes=assumes, example=shape, at_hand=0)
         return replace(same, load=_Mapped(self, function))
 
     def kept(self) -> Population:
@@ -172,7 +180,7 @@ class Population:
         """One client, who holds the records of all."""
         fingerprint, identity = (name and digest("joined", name) for name in (self.fingerprint, self.identity))
         named = replace(self, fingerprint=fingerprint, identity=identity, ids=(), source="", own_windows=False)
-        return replace(named, size=1, load=_Joined(self), origin=None)
+        return replace(named, size=1, load=_Joined(self), origin=None, counted=False, found_ids=False, at_hand=0)
 
     def with_public_ids(self) -> Population:
         """The same, for settings that name single clients: where nobody declared who there is, guarantees say that it is public."""
@@ -211,7 +219,9 @@ class Population:
             raise BadValue(f"Population.from_list: got {kind(clients)}. Give a list with one (x, y) per client.")
         checked = [as_client(item, f"client {number} of {name!r}") for number, item in enumerate(clients)]
         tensors = [tensor for client in checked for part in client if part is not None for tensor in part]
-        return Population(name, len(checked), checked.__getitem__, of_tensors(tensors), at_hand=True).with_ids(ids)
+        return Population(name, len(checked), checked.__getitem__, of_tensors(tensors), at_hand=len(checked)).with_ids(
+            ids
+        )
 
     @staticmethod
     def from_dataframe(
@@ -280,12 +290,11 @@ class Population:
         if isinstance(datasets, PublicData | Population | torch.Tensor | np.ndarray | str | dict):
             raise BadValue(f"Population.from_datasets: got {kind(datasets)}. Give a list with one data set per client.")
         read = [
-            Client(records_of(one, f"client {number} of {name!r}", target, input)) for number, one in enumerate(datasets)
+            Client(records_of(one, f"client {number} of {name!r}", target, input))
+            for number, one in enumerate(datasets)
         ]
         found = Population.from_list(read, name, ids)
-        if clients is not None:
-            return found.declared(clients)
-        return replace(found, assumes=(f"the number of clients is public: {found.size}, as many as data sets were given",))
+        return replace(found, counted=True) if clients is None else found.declared(clients)
 
     @staticmethod
     def from_function(
@@ -317,7 +326,8 @@ class Population:
             raise DataError(f"no client in {folder}. Put one .pt, .npz or .safetensors file per client there.")
         name, ids = name or folder.resolve().name, tuple(file.name for file in files)
         identity = digest("files", list(ids))
-        return Population(name, len(files), partial(_read, files), of_files(files), identity, ids, str(path))
+        found = Population(name, len(files), partial(_read, files), of_files(files), identity, ids, str(path))
+        return replace(found, at_hand=len(files) if are_few(files) else 0)
 
     @staticmethod
     def from_import(path: str, size: int | None = None, ids: Ids = None) -> Population:

@@ -47,6 +47,13 @@ class Table:
     columns: Columns
     clients: int | tuple[int | str, ...] | None = None
 
+    def to_table(self) -> dict[str, Any]:
+        """What stands in run.toml under [data.columns]."""
+        return {
+            **self.columns.to_table(),
+            **({"clients": list(self.clients)} if isinstance(self.clients, tuple) else {}),
+        }
+
     def build(self) -> Population:
         """Read it here."""
         return population_of(read_table(self.path, self.columns), self.columns, self.clients, Path(self.path).stem)
@@ -75,7 +82,9 @@ def population_of(
     if columns.client:
         rows, ids = found_ids(frame[columns.client], columns.client, what, named)
     elif named is not None:
-        raise BadValue("clients: their ids are in no column. Say in which: client='hospital', --client-column hospital.")
+        raise BadValue(
+            "clients: their ids are in no column. Say in which: client='hospital', --client-column hospital."
+        )
     if not columns.client and clients is None:
         clients = 1  # nobody is counted: all rows are one holder's
     size = len(ids) if columns.client else 1
@@ -86,13 +95,10 @@ def population_of(
     sorted_rows = Records(*(part[torch.from_numpy(order)] for part in records))
     fingerprint = of_tensors([*sorted_rows, torch.from_numpy(starts)])
     shape = Records(*(torch.zeros((2, *part.shape[1:]), dtype=part.dtype) for part in records))
-    found = Population(name, size, Rows(sorted_rows, starts), fingerprint, at_hand=True).with_ids(ids or None)
-    counted = () if clients is not None else (f"the number of clients is public: {size}, as the table {name!r} has them",)
-    assumes = (*columns.assumptions, *counted)
-    found = replace(
-        found, assumes=assumes, example=shape, columns=columns, found_ids=bool(columns.client) and named is None
-    )
-    return found if clients is None or named is not None else found.declared(int(clients))  # type: ignore[call-overload]
+    found = Population(name, size, Rows(sorted_rows, starts), fingerprint, at_hand=size).with_ids(ids or None)
+    known: dict[str, Any] = {"assumes": columns.assumptions, "example": shape, "columns": columns}
+    found = replace(found, **known, counted=clients is None, found_ids=bool(columns.client) and named is None)
+    return found.declared(clients) if isinstance(clients, int) else found
 
 
 def public_of(frame: Frame, columns: Columns, name: str) -> PublicData:
@@ -121,7 +127,8 @@ def read_table(path: str | Path, columns: Columns) -> Frame:
         raise DataError(f"there is no file {file}. Give the path of a {file.suffix} file.") from None
     except ImportError:
         raise DataError(
-            f"{file} is read by pyarrow, which is not installed. Install it with pip install 'sfumato[parquet]', or give a .csv file."
+            f"{file} is read by pyarrow, which is not installed. Install it with pip install 'sfumato[parquet]', or give a "
+            ".csv file."
         ) from None
     except UnicodeDecodeError:
         raise DataError(f"{file} is not UTF-8 text. Save it as CSV in UTF-8.") from None
@@ -131,7 +138,8 @@ def read_table(path: str | Path, columns: Columns) -> Frame:
         raise refused_by_system(error) from error
     except (ValueError, Warning) as error:  # pandas' and pyarrow's own are such; what they say may hold a row
         raise DataError(
-            f"{file} cannot be read as {file.suffix}: {type(error).__name__}. Its first line names the columns, and every other has as "
+            f"{file} cannot be read as {file.suffix}: {type(error).__name__}. Its first line names the columns, and every "
+            "other has as "
             "many values as it has."
         ) from error
 

@@ -31,7 +31,7 @@ from sfumato.key import Key
 from sfumato.ledger.ledger import Budget, Ledger
 from sfumato.ledger.spending import Spending, open_shared
 from sfumato.models import check_module
-from sfumato.objective import Objective, check_loss
+from sfumato.objective import Objective, check_loss, check_outputs
 from sfumato.round import Round
 from sfumato.update import Layout
 from sfumato.version import __version__
@@ -113,7 +113,9 @@ def job_of(
     example = _example(population, device)
     check_module(module, made_up(example, 4, 1).x)
     with torch.no_grad():
-        check_loss(objective, copy.deepcopy(module).eval()(example.x), example.y)
+        outputs = copy.deepcopy(module).eval()(example.x)
+        check_outputs(objective, outputs)
+        check_loss(objective, outputs, example.y)
     round.local.check(module, objective.loss, made_up(example, 4, 0))
     length = round.local.message_length(layout)
     round.optimizer.check(module, objective, length)

@@ -108,13 +108,33 @@ def _changed_by_forward(module: nn.Module, example: torch.Tensor) -> list[str]:
     except SfumatoError:
         raise
     except Exception as error:
-        single = all(p.dtype == torch.float32 for p in module.parameters())
         raise BadValue(
-            f"the model cannot take records of shape {tuple(example.shape[1:])}: {type(error).__name__}: {error}. "
-            + ("Give a model for such records, or reshape the data." if single else "Call .float() on the model.")
+            f"the model cannot take records of shape {tuple(example.shape[1:])} and type "
+            f"{str(example.dtype).removeprefix('torch.')}: "
+            f"{type(error).__name__}: {error}. {_fix(module, example)}"
         ) from error
     after = _state(copied)
     return [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
+
+
+def _fix(module: nn.Module, example: torch.Tensor) -> str:
+    """What to do about a model that cannot take the records."""
+    if any(p.dtype != torch.float32 for p in module.parameters()):
+        return "Call .float() on the model."
+    looks_up = any(isinstance(layer, nn.Embedding | nn.EmbeddingBag) for layer in module.modules())
+    if looks_up and example.is_floating_point():
+        return (
+            "The model looks up whole numbers (an Embedding), as texts are, and these are others. Give a model for pictures or "
+            "numbers, "
+            "e.g. mlp, or whole numbers as records."
+        )
+    if not looks_up and not example.is_floating_point():
+        return (
+            "Whole numbers that stand for characters or words need a model that looks them up (an Embedding), e.g. char-lstm; "
+            "others "
+            "are given as x.float()."
+        )
+    return "Give a model for such records, or reshape the data."
 
 
 def _state(module: nn.Module) -> dict[str, Any]:
