@@ -50,29 +50,33 @@ class Page(HTMLParser):
             self.leads.append(found["href"])
 
 
-def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
-    pages = sorted(site.rglob("*.html"))
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[Path, Page]:
+    """All pages, read once."""
+    return {path: Page(path) for path in sorted(site.rglob("*.html"))}
+
+
+def test_no_page_loads_anything_from_elsewhere(site: Path, pages: dict[Path, Page]) -> None:
     assert len(pages) > 40
-    for page in pages:
-        away = [link for link in Page(page).loads if re.match(r"(https?:)?//", link)]
+    for page, found in pages.items():
+        away = [link for link in found.loads if re.match(r"(https?:)?//", link)]
         assert not away, f"{page.relative_to(site)} loads {away}"
 
 
-def test_every_link_of_the_site_leads_somewhere(site: Path) -> None:
+def test_every_link_of_the_site_leads_somewhere(site: Path, pages: dict[Path, Page]) -> None:
     """Notebooks too, which MkDocs does not look at, and pages made of files outside docs/."""
-    ids = {page: Page(page).ids for page in site.rglob("*.html")}
-    for page in ids:
+    for page, found in pages.items():
         if page.name == "404.html":
             continue  # it is shown at any address
-        found = Page(page)
-        for link in (*found.leads, *found.loads):
+        for link in {*found.leads, *found.loads}:
             path, _, anchor = link.partition("#")
             if re.match(r"[a-z]+:", link) or not path:
                 continue
-            target = (page.parent / path).resolve()
-            target = target / "index.html" if target.is_dir() else target
-            assert target.exists(), f"{page.relative_to(site)} leads to {link}"
-            assert not anchor or target.suffix != ".html" or anchor in ids[target], (
+            target = Path(os.path.normpath(page.parent / path))
+            target = target if target in pages or target.is_file() else target / "index.html"
+            known = target in pages or target.is_file()
+            assert known, f"{page.relative_to(site)} leads to {link}"
+            assert not anchor or target not in pages or anchor in pages[target].ids, (
                 f"{page.relative_to(site)} leads to {link}"
             )
 
@@ -86,8 +90,7 @@ def test_every_public_name_is_in_the_reference_once() -> None:
 
 def test_the_reference_shows_docstrings(site: Path) -> None:
     page = (site / "reference" / "rounds" / "index.html").read_text()
-    assert 'id="sfumato.Clip"' in page
-    assert "zero, NaN and infinite" in page or "norm" in page.split('id="sfumato.Clip"')[1][:4000]
+    assert (sfumato.Clip.__doc__ or "").split(".")[0].split("`")[0] in page.split('id="sfumato.Clip"')[1]
 
 
 def test_examples_and_results_are_pages(site: Path) -> None:
