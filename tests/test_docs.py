@@ -18,6 +18,7 @@ SAYS = {
     "own_data": "round 20: accuracy",
     "budget": "stopped: round 9",
     "mlflow_log": "epsilon by round: 2.272, 3.160, 3.866, 4.482, 5.040",
+    "own_csv": "round 15: accuracy",
     "own_piece": "as stated by __main__.Signs",
     "own_sampler": "round 6: epsilon 2.053",
     "own_training": "r2 1.00",

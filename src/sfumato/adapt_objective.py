@@ -13,7 +13,7 @@ from sfumato import measures
 from sfumato.errors import BadValue
 from sfumato.objective import Objective, classification, multi_label, regression
 
-_OWN = "Give an Objective: classification(classes), regression(), multi_label(labels), next_character(vocabulary), or Objective(loss=...)"
+_OWN = "Give classification(classes), regression(), multi_label(labels), next_character(vocabulary), or Objective(loss=...)"
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ def _of_loss(loss: Any, outputs: tuple[int, ...] | None, targets: tuple[int, ...
         if len(outputs) != 1 or targets:
             raise BadValue(
                 f"{name}() with outputs of shape {outputs} and targets of shape {targets} for each record: give "
-                "classification(classes) "
-                "for one class per record, next_character(vocabulary) for one per position (classes last), or an Objective."
+                "classification(classes) for one class per record, next_character(vocabulary) for one per position (classes "
+                "last), or an Objective."
             )
         known = classification(outputs[0])
         if (
@@ -74,8 +74,7 @@ def _of_loss(loss: Any, outputs: tuple[int, ...] | None, targets: tuple[int, ...
         if outputs != targets:
             raise BadValue(
                 f"{name}() with outputs of shape {outputs} and targets of shape {targets} for each record. Give both one "
-                "column per label "
-                "(y.unsqueeze(-1)); for one class of two per record, two outputs and classification(2)."
+                "column per label (y.unsqueeze(-1)); for one class of two per record, two outputs and classification(2)."
             )
         known = multi_label(outputs[0])
         if loss.weight is None and loss.pos_weight is None:
@@ -101,6 +100,5 @@ def _outputs(module: nn.Module, x: Tensor) -> tuple[int, ...]:
     except Exception as error:
         raise BadValue(
             f"the model cannot take records of shape {tuple(x.shape[1:])} and type {x.dtype}: {type(error).__name__}: {error}. "
-            "Give a "
-            "model for such records, or reshape the data."
+            "Give a model for such records, or reshape the data."
         ) from error

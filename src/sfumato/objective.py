@@ -110,8 +110,8 @@ def check_labels(objective: Objective, y: Tensor, what: str) -> None:
     if not 0 <= int(y.min()) <= int(y.max()) < objective.outputs:
         raise DataError(
             f"{what}: a label is not among 0 to {objective.outputs - 1}, the {objective.outputs} outputs of the model. Number "
-            "the classes "
-            "from 0, and give as many outputs as there may be: --outputs, or classification(classes) and a model with as many."
+            "the classes from 0, and give as many outputs as there may be: --outputs, or classification(classes) and a model "
+            "with as many."
         )
 
 
@@ -120,8 +120,7 @@ def check_outputs(objective: Objective, outputs: Tensor) -> None:
     if objective.outputs and (outputs.ndim < 2 or outputs.shape[-1] != objective.outputs):
         raise BadValue(
             f"the model gives outputs of shape {tuple(outputs.shape[1:])} for a record, and {objective.name} needs "
-            f"{objective.outputs}. "
-            f"Give its last layer {objective.outputs} outputs, or the objective as many as the model has."
+            f"{objective.outputs}. Give its last layer {objective.outputs} outputs, or the objective as many as the model has."
         )
 
 

@@ -15,7 +15,7 @@ import datetime
 import math
 import tomllib
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -52,12 +52,12 @@ class Columns:
     (('ill',), 2, {'sex': ('f', 'm')})
     """
 
-    target: str | tuple[str, ...]
+    target: str | Sequence[str]
     client: str = ""
-    features: tuple[str, ...] = ()
-    classes: tuple[str, ...] | int = ()
-    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    scale: Mapping[str, tuple[End, End]] = field(default_factory=dict)
+    features: Sequence[str] = ()
+    classes: Sequence[Any] | int = ()
+    categories: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    scale: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     fill: Mapping[str, Any] = field(default_factory=dict)
     numbers: bool = False
     learnt_from: str = ""
@@ -86,7 +86,7 @@ class Columns:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        return (self.target,) if isinstance(self.target, str) else self.target
+        return (self.target,) if isinstance(self.target, str) else tuple(self.target)
 
     @property
     def outputs(self) -> int:
@@ -196,8 +196,8 @@ def _ends(name: str, given: Any) -> tuple[End, End]:
     ends = tuple(given) if isinstance(given, tuple | list) else ()
     if len(ends) == 2 and all(isinstance(end, str | datetime.date) for end in ends):
         try:
-            low, high = (datetime.datetime.fromisoformat(str(end)) for end in ends)
-            if low < high:
+            first, last = (datetime.datetime.fromisoformat(str(end)) for end in ends)
+            if first < last:
                 return str(ends[0]), str(ends[1])
         except (ValueError, TypeError):
             pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,18 @@ from sfumato.data.records import Records
 from sfumato.errors import BadValue, DataError
 
 Frame = Any  # pandas is loaded by who brings a frame, or by who reads a file
+_DATES = "('2020-01-01', '2026-01-01')"
 _BACK = "or leave the column out: features=[...] names those that are used"
+
+
+def pandas() -> Any:
+    """The library, loaded when somebody brings a table."""
+    return import_module("pandas")
+
+
+def _line(role: str, name: str, value: str) -> str:
+    """What to declare, as Python has it and as a file of columns has it."""
+    return f"{role}={{{name!r}: {value}}} (in TOML: {role}.{name} = {value.replace('(', '[').replace(')', ']')})"
 
 
 def encode(frame: Frame, columns: Columns, what: str) -> Records:
@@ -25,7 +37,7 @@ def encode(frame: Frame, columns: Columns, what: str) -> Records:
 
 def text_codes(values: Any) -> tuple[np.ndarray, list[str]]:
     """For each row the place of its text among the different ones, -1 where there is none; and these texts."""
-    import pandas as pd
+    pd = pandas()
 
     codes, found = pd.factorize(values)
     texts = [as_text(value) for value in found.tolist()]
@@ -36,14 +48,14 @@ def text_codes(values: Any) -> tuple[np.ndarray, list[str]]:
 
 def is_text(values: Any) -> bool:
     """Whether a column holds texts, or objects of any kind: what pandas made of them says nothing about their meaning."""
-    from pandas.api import types
+    types = pandas().api.types
 
     return not (types.is_numeric_dtype(values) or types.is_bool_dtype(values) or is_date(values))
 
 
 def is_date(values: Any) -> bool:
     """Whether a column holds dates."""
-    from pandas.api import types
+    types = pandas().api.types
 
     return bool(types.is_datetime64_any_dtype(values))
 
@@ -58,8 +70,8 @@ def _input(values: Any, name: str, columns: Columns, what: str) -> np.ndarray:
     else:
         if is_date(values):
             raise DataError(
-                f"{what}, column {name!r}: dates need a range to become numbers. Add scale={{{name!r}: ('2020-01-01', "
-                f"'2026-01-01')}} with ends that everybody may know, {_BACK}."
+                f"{what}, column {name!r}: dates need a range to become numbers. Add {_line('scale', name, _DATES)}, with ends "
+                f"that everybody may know, {_BACK}."
             )
         numbers = _numbers(values, name, columns, what)
         low, high = (0.0, 0.0) if ends is None else (float(ends[0]), float(ends[1]))
@@ -69,8 +81,7 @@ def _input(values: Any, name: str, columns: Columns, what: str) -> np.ndarray:
     if np.isnan(numbers).any() or (ends is None and np.isinf(numbers).any()):
         raise DataError(
             f"{what}, column {name!r}: values are missing, or no finite numbers. Say what stands for them, "
-            f"fill={{{name!r}: ...}} with "
-            "a value of your choice, or leave those rows or the column out."
+            f"{_line('fill', name, '...')}, with a value of your choice, or leave those rows or the column out."
         )
     if ends is not None:
         numbers = 2.0 * (np.clip(numbers, low, high) - low) / (high - low) - 1.0
@@ -94,8 +105,7 @@ def _one_hot(values: Any, name: str, columns: Columns, what: str) -> np.ndarray:
     if (places < 0).any():
         raise DataError(
             f"{what}, column {name!r}: a value is missing, or is none of the declared {list(declared)}. Declare all that may "
-            "occur, in "
-            f"categories={{{name!r}: [...]}}; {OTHER!r} among them stands for any other and for none."
+            f"occur; {OTHER!r} among them stands for any other and for none."
         )
     found: np.ndarray = (places[:, None] == np.arange(len(declared))).astype(np.float32)
     return found
@@ -104,9 +114,8 @@ def _one_hot(values: Any, name: str, columns: Columns, what: str) -> np.ndarray:
 def _numbers(values: Any, name: str, columns: Columns, what: str) -> np.ndarray:
     if is_text(values):
         raise DataError(
-            f"{what}, column {name!r}: texts are no numbers. Declare its values, categories={{{name!r}: [...]}}, with all that "
-            "may occur "
-            f"(they are not learnt from clients' rows); dates need scale={{{name!r}: ('2020-01-01', '2026-01-01')}}; {_BACK}."
+            f"{what}, column {name!r}: texts are no numbers. Declare all values that may occur, which are not learnt from clients' "
+            f"rows: {_line('categories', name, '[...]')}. Dates need {_line('scale', name, _DATES)}; {_BACK}."
         )
     found: np.ndarray = values.to_numpy(dtype=np.float64, na_value=np.nan)
     return found
@@ -114,7 +123,7 @@ def _numbers(values: Any, name: str, columns: Columns, what: str) -> np.ndarray:
 
 def _dates(values: Any, name: str, columns: Columns, what: str) -> np.ndarray:
     """Days since 1970, NaN where there is none."""
-    import pandas as pd
+    pd = pandas()
 
     if not is_date(values):
         if not is_text(values):
@@ -125,8 +134,7 @@ def _dates(values: Any, name: str, columns: Columns, what: str) -> np.ndarray:
         if (read.isna() & ~values.isna()).any():
             raise DataError(
                 f"{what}, column {name!r}: values are no dates such as 2024-05-31. Write them so (pandas.to_datetime reads "
-                "others), "
-                f"{_BACK}."
+                f"others), {_BACK}."
             )
         values = read
     if values.dt.tz is None:
@@ -137,7 +145,7 @@ def _dates(values: Any, name: str, columns: Columns, what: str) -> np.ndarray:
 
 def _moment(end: Any) -> float:
     """A date as days since 1970."""
-    import pandas as pd
+    pd = pandas()
 
     moment = pd.Timestamp(str(end))
     moment = moment.tz_localize("UTC") if moment.tz is None else moment
@@ -153,8 +161,7 @@ def _target(frame: Frame, columns: Columns, what: str) -> torch.Tensor:
     if isinstance(columns.classes, int) and y.numel() and not 0 <= int(y.min()) <= int(y.max()) < columns.classes:
         raise DataError(
             f"{what}, target {columns.targets[0]!r}: a label is not among 0 to {columns.classes - 1}. Declare more classes, or "
-            "the values "
-            "that it may have: classes=[...]."
+            "the values that it may have: classes=[...]."
         )
     return y[:, 0] if isinstance(columns.target, str) else y
 
@@ -166,15 +173,14 @@ def _labels(values: Any, name: str, classes: Sequence[str], what: str) -> torch.
     if (labels < 0).any():
         raise DataError(
             f"{what}, target {name!r}: a value is missing, or is none of the declared {list(classes)}. Declare all that may "
-            "occur, in "
-            "classes=[...], or leave those rows out."
+            "occur, in classes=[...], or leave those rows out."
         )
     return torch.from_numpy(labels.astype(np.int64))
 
 
 def _plain_target(values: Any, name: str, columns: Columns, what: str) -> np.ndarray:
     """Whole numbers as int64, others as float64."""
-    from pandas.api import types
+    types = pandas().api.types
 
     if is_text(values) or is_date(values):
         raise DataError(
@@ -185,8 +191,7 @@ def _plain_target(values: Any, name: str, columns: Columns, what: str) -> np.nda
     if not np.isfinite(found).all():
         raise DataError(
             f"{what}, target {name!r}: values are missing, or no finite numbers. Leave those rows out: what a record's target "
-            "is, nobody "
-            "can fill in."
+            "is, nobody can fill in."
         )
     whole = types.is_integer_dtype(values) or types.is_bool_dtype(values)
     if not whole and isinstance(columns.classes, int):

@@ -33,8 +33,7 @@ def found_ids(values: Any, name: str, what: str, declared: Iterable[object] | No
     if unknown := set(texts) - set(wanted):
         raise DataError(
             f"{what}, client column {name!r}: {'an id is' if len(unknown) == 1 else 'ids are'} not among the declared clients. "
-            "Declare "
-            "everybody who may be there, or leave their rows out."
+            "Declare everybody who may be there, or leave their rows out."
         )
     _refuse_look_alikes(wanted if declared is None else [], name, what)
     numbered = all(map(_NUMBER.fullmatch, wanted))
@@ -45,8 +44,6 @@ def found_ids(values: Any, name: str, what: str, declared: Iterable[object] | No
 
 
 def _declared(given: Iterable[object]) -> list[str]:
-    if isinstance(given, str):
-        raise BadValue(f"clients={given!r} is one text. Give the ids of all who may be there, or how many they are.")
     listed = [as_text(one) for one in given]
     if not listed or "" in listed or len(set(listed)) < len(listed):
         raise BadValue("clients: an empty list, an empty id, or one id twice. Give each client's id once.")
@@ -61,9 +58,8 @@ def _refuse_look_alikes(texts: list[str], name: str, what: str) -> None:
     if len(seen) < len(texts):
         raise DataError(
             f"{what}, client column {name!r}: ids differ only in capitals, spaces or leading zeros. If they are one client's, "
-            "a guarantee "
-            "for one client would hide a part of its records only: write them alike. If they are not, declare all ids, "
-            "clients=[...]."
+            "a guarantee for one client would hide a part of its records only: write them alike. If they are not, declare all "
+            "ids, clients=[...]."
         )
 
 

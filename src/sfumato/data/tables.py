@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from sfumato.data.columns import Columns
-from sfumato.data.encode import Frame, encode, is_text
+from sfumato.data.encode import Frame, encode, is_text, pandas
 from sfumato.data.fingerprint import of_tensors
 from sfumato.data.ids import found_ids
 from sfumato.data.learn_columns import learn
@@ -77,7 +77,9 @@ def population_of(
         columns = learn(columns, _checked(public, public_name), public_name)
     columns = columns.of(frame.columns, what)
     records = encode(frame, columns, what)
-    rows, ids = np.zeros(len(frame), np.int64), []
+    rows, ids = np.zeros(len(frame), np.int64), list[int | str]()
+    if isinstance(clients, str):
+        raise BadValue(f"clients={clients!r} is one text. Give the ids of all who may be there, or how many they are.")
     named = None if clients is None or isinstance(clients, int) else list(clients)
     if columns.client:
         rows, ids = found_ids(frame[columns.client], columns.client, what, named)
@@ -88,8 +90,6 @@ def population_of(
     if not columns.client and clients is None:
         clients = 1  # nobody is counted: all rows are one holder's
     size = len(ids) if columns.client else 1
-    if not size:
-        raise DataError(f"{what} has no rows, and nobody is declared. Give a table with rows.")
     order = np.argsort(rows, kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=size))])
     sorted_rows = Records(*(part[torch.from_numpy(order)] for part in records))
@@ -116,7 +116,7 @@ def public_of(frame: Frame, columns: Columns, name: str) -> PublicData:
 
 def read_table(path: str | Path, columns: Columns) -> Frame:
     """The rows of a file. In a .csv, ids, classes and categories are texts as they are written, so "NA" is a value there."""
-    import pandas as pd
+    pd = pandas()
 
     file = Path(path)
     if not is_table(str(file)):
@@ -139,13 +139,12 @@ def read_table(path: str | Path, columns: Columns) -> Frame:
     except (ValueError, Warning) as error:  # pandas' and pyarrow's own are such; what they say may hold a row
         raise DataError(
             f"{file} cannot be read as {file.suffix}: {type(error).__name__}. Its first line names the columns, and every "
-            "other has as "
-            "many values as it has."
+            "other has as many values as it has."
         ) from error
 
 
 def _read_csv(file: Path, columns: Columns) -> Frame:
-    import pandas as pd
+    pd = pandas()
 
     with file.open(encoding="utf-8-sig") as text:
         header = text.readline()
@@ -167,11 +166,11 @@ def _read_csv(file: Path, columns: Columns) -> Frame:
 
 
 def _checked(frame: Frame, name: str) -> Frame:
-    import pandas as pd
+    pd = pandas()
 
     if not isinstance(frame, pd.DataFrame):
         raise BadValue(f"{name!r} is a {type(frame).__name__}. Give a pandas DataFrame with one record per row.")
     renamed = frame.rename(columns=lambda column: re.sub(r"\s+", " ", str(column)).strip())
-    if not len(renamed.columns):
-        raise DataError(f"the table {name!r} has no columns. Give one with a client, a target and inputs.")
+    if not len(renamed):
+        raise DataError(f"the table {name!r} has no rows. Give one record per row.")
     return renamed

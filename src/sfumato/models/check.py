@@ -124,15 +124,13 @@ def _fix(module: nn.Module, example: torch.Tensor) -> str:
     looks_up = any(isinstance(layer, nn.Embedding | nn.EmbeddingBag) for layer in module.modules())
     if looks_up and example.is_floating_point():
         return (
-            "The model looks up whole numbers (an Embedding), as texts are, and these are others. Give a model for pictures or "
-            "numbers, "
-            "e.g. mlp, or whole numbers as records."
+            "The model looks up whole numbers (an Embedding), as texts are, and these are others. Give a model for pictures "
+            "or numbers, e.g. mlp, or whole numbers as records."
         )
     if not looks_up and not example.is_floating_point():
         return (
             "Whole numbers that stand for characters or words need a model that looks them up (an Embedding), e.g. char-lstm; "
-            "others "
-            "are given as x.float()."
+            "others are given as x.float()."
         )
     return "Give a model for such records, or reshape the data."
 

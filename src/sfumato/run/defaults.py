@@ -23,4 +23,4 @@ def data_defaults(name: str) -> dict[str, Any]:
 
 def model_default(data: str) -> str:
     """The model of data with this name."""
-    return "char-lstm" if data == "shakespeare" else "logistic"
+    return "char-lstm:64" if data == "shakespeare" else "logistic"

@@ -103,7 +103,7 @@ class ModelRequest:
     name: str = _asked(
         "",
         "logistic, mlp, cnn-mnist, cnn-emnist, cnn-cifar, cnn-medical, cnn-wind, resnet-18, char-lstm, char-lstm:UNITS or "
-        "module:function. By default logistic; char-lstm for shakespeare.",
+        "module:function. By default logistic; char-lstm:64 for shakespeare.",
         flag="model",
     )
     seed: int = _asked(0, "Public seed of the initial weights.", flag="model_seed")

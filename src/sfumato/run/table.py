@@ -20,15 +20,13 @@ def table_of(data: DataRequest, joined: bool) -> tuple[Population, PublicData | 
     if ids is not None and (not isinstance(ids, list) or data.clients not in (0, len(ids))):
         raise BadValue(
             f"data.columns.clients={ids!r} with clients={data.clients}: it is the list of all ids that may be there, and their "
-            "number "
-            "is theirs. Leave --clients out."
+            "number is theirs. Leave --clients out."
         )
     columns = _for_task(Columns.of_table(asked), data)
     if not (columns.client or joined):
         raise BadValue(
             f"--data {data.name}: whose record is a row? Say which column names the client, --client-column NAME. With dp-sgd "
-            "one holder "
-            "has all rows."
+            "one holder has all rows."
         )
     frame, name = read_table(data.name, columns), Path(data.name).stem
     public = None if data.public is None else read_table(data.public, columns)
@@ -41,8 +39,8 @@ def table_of(data: DataRequest, joined: bool) -> tuple[Population, PublicData | 
     if not columns.outputs:
         raise BadValue(
             f"--data {data.name}: how many classes has {columns.targets[0]!r}? Declare them: classes in --columns FILE.toml, "
-            "or --outputs "
-            "where rows hold 0, 1, 2 and so on. They are not learnt from clients' rows. Numbers are --task regression."
+            "or --outputs where rows hold 0, 1, 2 and so on. They are not learnt from clients' rows. Numbers are --task "
+            "regression."
         )
     test = None
     if data.test is not None and data.test not in NAMES:
