@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sfumato import accountant
 from sfumato.account.convert import tradeoff_from_profile
+from sfumato.account.event import GaussianEvent, Repeated
 from tests.site.notebooks import alike
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -59,3 +61,15 @@ def test_the_table_of_guesses_is_computed() -> None:
         shown = [float(cell.removesuffix(" %")) / 100 for cell in rest.split(" | ")]
         computed = [_after(epsilon, 0.5), _after(epsilon, 0.01), _best_guess(epsilon), 1 - _missed(epsilon, 0.01)]
         assert shown == pytest.approx(computed, rel=2e-3, abs=6e-5)
+
+
+def test_what_the_page_says_of_the_first_run_is_computed() -> None:
+    said = " ".join((DOCS / "explain-it.md").read_text().split())
+    run, price = Repeated(GaussianEvent(12.9675), 100), accountant()
+    pair = 1 - tradeoff_from_profile(np.array([2.0]), np.array([0.00295]), 0.01)
+    right = 1 - min((rate + price.tradeoff(run, rate)) / 2 for rate in np.linspace(0.3, 0.4, 101))
+    assert (
+        f"it catches {1 - price.tradeoff(run, 0.01):.0%}, where the pair would allow {pair:.1%}".replace("%", " %")
+        in said
+    )
+    assert f"right about {100 * right:.0f} of 100 at most" in said
