@@ -19,6 +19,8 @@ SAYS = {
     "budget": "stopped: round 9",
     "mlflow_log": "epsilon by round: 2.272, 3.160, 3.866, 4.482, 5.040",
     "own_csv": "round 15: accuracy",
+    "fine_tune_head": "the statistics are as they were: True",
+    "low_rank_adapters": "656 of 6292 parameters were trained",
     "own_piece": "as stated by __main__.Signs",
     "own_sampler": "round 6: epsilon 2.053",
     "own_training": "r2 1.00",

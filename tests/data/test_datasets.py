@@ -85,6 +85,24 @@ def test_every_kind_gives_the_same_records(data: Any, named: dict[str, str]) -> 
     assert torch.equal(found.x, X) and torch.equal(found.y, Y)
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        [{"input_ids": X[n], "attention_mask": X[n] > 1, "labels": int(Y[n])} for n in range(3)],
+        [({"input_ids": X[n], "attention_mask": X[n] > 1}, Y[n]) for n in range(3)],
+        Arrow({"input_ids": X.tolist(), "attention_mask": (X > 1).tolist(), "labels": Y.tolist()}),
+    ],
+    ids=["dictionaries", "pairs", "columns"],
+)
+def test_several_inputs_are_held_as_one_record(data: Any) -> None:
+    found = Population.from_datasets([data]).client(0).train
+    assert found.inputs is not None and torch.equal(found.y, Y)
+    parts = found.inputs.unpack(found.x)
+    assert (
+        isinstance(parts, dict) and torch.equal(parts["input_ids"], X) and torch.equal(parts["attention_mask"], X > 1)
+    )
+
+
 class Stream(IterableDataset[int]):
     def __iter__(self) -> Any:
         return iter([1])
@@ -99,12 +117,13 @@ class Stream(IterableDataset[int]):
         ([1, 2], {}, "record 0 is a int"),
         ([{"x": X[0], "label": 1}], {}, "Name it with target="),
         ([{"x": X[0], "label": 1}], {"target": "labl"}, "Did you mean 'label'?"),
-        ([{"a": X[0], "b": X[0], "y": 1}], {}, "has a, b beside 'y'"),
+        ([{"y": 1}], {}, "has nothing beside 'y'"),
+        ([{"a": X[0], "y": 1}], {"input": "b"}, "has no 'b'"),
         ([(X[0], 1), (torch.ones(3), 1)], {}, "of shapes (2,) and (3,)"),
         ([("a text", 1)], {}, "are a str each"),
-        ([({"ids": X[0], "mask": X[0]}, 1)], {}, "cannot be one tensor"),
+        ([({"ids": X[0], "mask": "a"}, 1)], {}, "mask are a str each"),
         (TensorDataset(X, X, Y), {}, "3 tensors"),
-        (ARROW, {"target": "label"}, "Name the one that is the input"),
+        (ARROW, {"target": "label"}, "text are a str each"),
         (ARROW, {"target": "label", "input": "text"}, "cannot be one tensor"),
         (([[1.0], [2.0, 3.0]], [0, 1]), {}, "different lengths"),
     ],

@@ -10,7 +10,7 @@ import typer
 
 from sfumato.account.event import Event, Relation, Repeated
 from sfumato.commands.answers import Json, read_setting, refusing, show
-from sfumato.guarantee import rounded_up
+from sfumato.guarantee import headline
 from sfumato.planning.setting import Setting
 
 Noise = Annotated[
@@ -72,7 +72,10 @@ def price(setting: Setting, delta: float, name: str) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     shown, who = epsilon if math.isfinite(epsilon) else None, views(setting)
     server = None if claim.server is None else _price(Repeated(claim.server, setting.rounds), delta, name)[0]
+    seen = server if server is not None and math.isfinite(server) else None
+    view = "everyone who sees the model" + (", the server included" if shown is not None and seen == shown else "")
     return {
+        "headline": headline(shown, delta, f"each {setting.unit}", view, digits=6),
         "epsilon": shown,
         "delta": delta,
         "accountant": used,
@@ -89,10 +92,7 @@ def price(setting: Setting, delta: float, name: str) -> dict[str, Any]:
         "neighbours": claim.relation.neighbours(setting.unit),
         "views": {
             "world": {"epsilon": shown, "who": who["world"]},
-            "server": {
-                "epsilon": server if server is not None and math.isfinite(server) else None,
-                "who": who["server"],
-            },
+            "server": {"epsilon": seen, "who": who["server"]},
         },
         "assumptions": assumptions(setting),
         "mechanism": event.words(),
@@ -139,10 +139,6 @@ def _price(event: Event, delta: float, name: str) -> tuple[float, str]:
 
 
 def _lines(answer: dict[str, Any]) -> list[str]:
-    epsilon = answer["epsilon"]
-    size = (
-        "no finite epsilon" if epsilon is None else f"epsilon = {rounded_up(epsilon, 6)} at delta = {answer['delta']:g}"
-    )
     of = unit_of(answer["votes"], answer["order"])
     rows = [
         ("unit", f"one {answer['unit']}"),
@@ -158,4 +154,4 @@ def _lines(answer: dict[str, Any]) -> list[str]:
     ]
     for value in answer["approximations"].values():
         rows.append(("not proven", f"mu = {value['mu']:.4g}, epsilon = {value['epsilon']:.4g} ({value['label']})"))
-    return [size, *(f"  {name:<12} {text}" for name, text in rows)]
+    return [answer["headline"], *(f"  {name:<12} {text}" for name, text in rows)]

@@ -6,7 +6,7 @@ import json as jsonlib
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from sfumato.guarantee import Guarantee
     from sfumato.ledger.ledger import Ledger
     from sfumato.ledger.spent import Cost
+
+    Proven: TypeAlias = dict[str, dict[str, Guarantee]]  # by unit and view
 
 _SEEDED = "simulation: holds for whoever does not know the seeds"
 
@@ -64,14 +66,15 @@ def ledger(
             )
         book.set_own_budgets(own.lines(unit))
     at = check_delta(_delta(book, delta))
-    found = _contents(book, at)
+    proven = guarantees(book, at)
+    found = _contents(book, at, proven)
     if export is not None:
         if export.exists():
             raise BadValue(f"--export {export} exists already. Give another file.")
         export.write_text(jsonlib.dumps(found, indent=2) + "\n")
         typer.echo(f"{export}")
     else:
-        show(found, _lines(book, found, at), json)
+        show(found, _lines(book, found, at, proven), json)
 
 
 def _delta(book: Ledger, given: float | None) -> float:
@@ -93,7 +96,7 @@ def _delta(book: Ledger, given: float | None) -> float:
     return float(found)
 
 
-def guarantees(book: Ledger, delta: float) -> dict[str, dict[str, Guarantee]]:
+def guarantees(book: Ledger, delta: float) -> Proven:
     """What all runs in a ledger prove together, for each unit and view."""
     from sfumato.guarantee import guarantee
 
@@ -110,7 +113,7 @@ def guarantees(book: Ledger, delta: float) -> dict[str, dict[str, Guarantee]]:
     return {str(unit): {view: proven(unit, cost, view) for view in views} for unit, cost in costs.items()}
 
 
-def _contents(book: Ledger, delta: float) -> dict[str, Any]:
+def _contents(book: Ledger, delta: float, proven: Proven) -> dict[str, Any]:
     return {
         "schema": int(book.fact("schema") or 0),
         "population": book.fact("population"),
@@ -119,10 +122,10 @@ def _contents(book: Ledger, delta: float) -> dict[str, Any]:
         "delta": delta,
         "spent": {
             unit: {
-                view: {"epsilon": proven.epsilon, "relation": str(proven.relation), "guarantee": str(proven)}
-                for view, proven in views.items()
+                view: {"epsilon": one.epsilon, "relation": str(one.relation), "guarantee": str(one)}
+                for view, one in views.items()
             }
-            for unit, views in guarantees(book, delta).items()
+            for unit, views in proven.items()
         },
         "reservations": [
             {
@@ -151,8 +154,8 @@ def _own(book: Ledger) -> list[dict[str, Any]]:
     return lines
 
 
-def _lines(book: Ledger, found: dict[str, Any], delta: float) -> list[str]:
-    from sfumato.guarantee import rounded_up
+def _lines(book: Ledger, found: dict[str, Any], delta: float, proven: Proven) -> list[str]:
+    from sfumato.guarantee import rounded_up, told_once
     from sfumato.ledger.ledger import PROMISE
 
     entries = book.entries()
@@ -173,8 +176,9 @@ def _lines(book: Ledger, found: dict[str, Any], delta: float) -> list[str]:
         lines.append(f"  run {run.removeprefix(PROMISE)[:8]}: {'; '.join(notes)}")
     if len({entry.costs[Unit.CLIENT].relation for entry in entries if Unit.CLIENT in entry.costs}) > 1:
         lines.append("  relations differ, so everything is stated under replace, which all of them have")
-    spent = list(found["spent"].values())
-    lines += [views["world"]["guarantee"] for views in spent] + [views["server"]["guarantee"] for views in spent[:1]]
+    for views in list(proven.values())[:1]:
+        lines += map(str, told_once(views["world"], views["server"]))
+    lines += [str(views["world"]) for views in list(proven.values())[1:]]
     for line, own in zip(book.own_budgets, found["own_budgets"], strict=True):
         said = "what is not known" if own["spent"] is None else f"epsilon {rounded_up(own['spent'], 4)}"
         whose = line.whose or " of each client"

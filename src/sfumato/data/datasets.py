@@ -7,7 +7,8 @@
 | `TensorDataset`            | `tensors`, two of them                                                                   |
 | any other                  | `len(data)` and `data[number]`: a torch `Dataset`, a `Subset`, a list                     |
 
-A record is `(x, y)` or a dictionary; x and y are tensors, arrays, numbers or lists of numbers.
+A record is `(x, y)` or a dictionary; x and y are tensors, arrays, numbers or lists of numbers. Several inputs of a record are a
+dictionary or a tuple in place of x, or all keys of the record but its target.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import torch
 from sfumato.data.records import Records, as_client, kind
 from sfumato.errors import DataError, nearest
 
-_X, _Y = "x", "y"
+_TARGETS = ("y", "labels")  # unless target= says otherwise
 
 
 def records_of(data: Any, what: str = "the data set", target: str | None = None, input: str | None = None) -> Records:
@@ -48,9 +49,10 @@ def _of_columns(data: Any, what: str, target: str | None, input: str | None) -> 
         raise DataError(f"{what} has several splits: {', '.join(data.column_names)}. Give one of them.")
     if not hasattr(data, "__len__"):
         raise DataError(f"{what} is a stream without a length. Give one that is loaded whole.")
-    x, y = _names(data.column_names, what, target, input)
-    found = data.with_format("torch", columns=[x, y])[:]
-    return _stacked(found[x], what, x), _stacked(found[y], what, y)
+    inputs, y = _names(data.column_names, what, target, input)
+    found = data.with_format("torch", columns=[*inputs, y])[:]
+    x = {name: _stacked(found[name], what, name) for name in inputs}
+    return x if len(inputs) > 1 else x[inputs[0]], _stacked(found[y], what, y)
 
 
 def _of_items(data: Any, what: str, target: str | None, input: str | None) -> tuple[Any, Any]:
@@ -72,33 +74,34 @@ def _of_items(data: Any, what: str, target: str | None, input: str | None) -> tu
 def _pair(item: Any, what: str, target: str | None, input: str | None) -> tuple[Any, Any]:
     """The inputs and the target of one record."""
     if isinstance(item, dict):
-        x, y = _names(list(item), what, target, input)
-        return item[x], item[y]
+        inputs, y = _names(list(item), what, target, input)
+        return {name: item[name] for name in inputs} if len(inputs) > 1 else item[inputs[0]], item[y]
     if isinstance(item, tuple | list) and len(item) == 2:
         return item[0], item[1]
     raise DataError(f"{what} is {kind(item)}. Give (x, y), or a dictionary with target= naming what a model learns.")
 
 
-def _names(keys: Sequence[str], what: str, target: str | None, input: str | None) -> tuple[str, str]:
-    """Which keys are the inputs and the target."""
-    y = _Y if target is None else target
+def _names(keys: Sequence[str], what: str, target: str | None, input: str | None) -> tuple[list[str], str]:
+    """Which keys are the inputs, one or several, and which is the target."""
+    y = target or next((name for name in _TARGETS if name in keys), _TARGETS[0])
     if y not in keys:
         raise DataError(f"{what} has no {y!r} to be learnt. Name it with target=. {nearest(y, keys)}")
     others = [key for key in keys if key != y]
-    x = input or (_X if _X in others else others[0] if len(others) == 1 else None)
-    if x is None:
-        raise DataError(
-            f"{what} has {', '.join(others) or 'nothing'} beside {y!r}. Name the one that is the input with input=."
-        )
-    if x not in others:
-        raise DataError(f"{what} has no {x!r}. {nearest(x, others)}")
-    return x, y
+    if input is not None and input not in others:
+        raise DataError(f"{what} has no {input!r}. {nearest(input, others)}")
+    if not others:
+        raise DataError(f"{what} has nothing beside {y!r} to learn it from. Give the inputs of each record too.")
+    return [input] if input is not None else others, y
 
 
-def _stacked(values: Any, what: str, name: str) -> torch.Tensor:
-    """One tensor with a record per row."""
+def _stacked(values: Any, what: str, name: str) -> Any:
+    """One tensor with a record per row; of several inputs, one for each."""
     if isinstance(values, torch.Tensor):
         return values
+    if isinstance(values[0], dict):
+        return {key: _stacked([one[key] for one in values], what, key) for key in values[0]}
+    if isinstance(values[0], tuple):
+        return tuple(_stacked(part, what, f"{name}, number {n}") for n, part in enumerate(zip(*values, strict=True)))
     try:
         parts = [one if isinstance(one, torch.Tensor) else torch.from_numpy(np.asarray(one)) for one in values]
         return torch.stack(parts)

@@ -21,6 +21,7 @@ from sfumato.run.prepare import Prepared, model_of
 from sfumato.run.read_round import read_round, round_text
 from sfumato.run.request import DataRequest, ModelRequest, Request, resolved
 from sfumato.run.source import check_labels_of, example
+from sfumato.several_inputs import taking
 from sfumato.update import Layout
 
 
@@ -36,11 +37,12 @@ def gathered(
     population = require_population(population, "simulate")
     test = None if test is None else require_public(test, "simulate(test=...)")
     records = example(population, test)
-    objective = as_objective(objective, module if isinstance(module, nn.Module) else None, *records)
+    given = taking(module, records.inputs) if isinstance(module, nn.Module) else None
+    objective = as_objective(objective, given, *records)
     check_labels_of(population, test, objective)
     shape, outputs = tuple(records.x.shape[1:]), objective.outputs or math.prod(records.y.shape[1:])
     named = ModelRequest(name=module if isinstance(module, str) else "")
-    model = model_of(named, shape, outputs) if isinstance(module, str) else module
+    model = taking(model_of(named, shape, outputs) if isinstance(module, str) else module, records.inputs)
     said = round_text(round)
     reachable = {
         "round": said is not None,
