@@ -36,6 +36,7 @@ from sfumato.ledger.spending import Spending
 from sfumato.notebook import guarantee_card, plain_card
 from sfumato.pieces.context import StepContext
 from sfumato.pieces.protocol import State
+from sfumato.several_inputs import own_module
 from sfumato.unproven import claims
 
 _NOT_DURABLE = "the ledger is in memory: what was spent is forgotten when this process ends"
@@ -73,11 +74,11 @@ class Progress:
     @property
     def module(self) -> nn.Module:
         """An ordinary module with the parameters of this round."""
-        return self.run.module(self.params).cpu()
+        return own_module(self.run.module(self.params)).cpu()
 
     def personal_module(self, client: int) -> nn.Module:
         """A client's own model, which never leaves it; the global one if it keeps none."""
-        return self.run.module(self.memory.get(client, {}).get(START, self.params)).cpu()
+        return own_module(self.run.module(self.memory.get(client, {}).get(START, self.params))).cpu()
 
     def epsilon(self, delta: float) -> float | None:
         """What has been spent against everyone who sees the model; None where nothing is proven."""

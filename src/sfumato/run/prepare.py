@@ -30,6 +30,7 @@ from sfumato.run.clients import before_a_basis, clients_of, settled
 from sfumato.run.read_round import read_round
 from sfumato.run.request import DataRequest, ModelRequest, Request, typed
 from sfumato.run.source import example, is_own_data, naming
+from sfumato.several_inputs import taking
 from sfumato.update import Layout
 
 
@@ -85,14 +86,15 @@ def prepare(
     if budgets is not None and request.delta is None:
         request = replace(request, delta=budgets.delta)
     objective = objective_of(request.data.task, outputs)
-    shape = tuple(example(population, test).x.shape[1:])
+    records = example(population, test)
+    shape = tuple(records.x.shape[1:])
     trained, basis = built(request, source.public, outputs), None
     if parted.word is not None:
         basis = basis_of(request, parted, trained, source, shape, found or {}, folder)
         source = basis.mapped
         population, test = clients_of(request, source, basis.learnt), source.test
         shape = tuple(example(population, test).x.shape[1:])
-    module = model_of(request.model, shape, outputs)
+    module = taking(model_of(request.model, shape, outputs), records.inputs)
     spent = None if basis is None else basis.event
     round = round_of(request, found or {}, trained, budgets, source.public, Layout.of(module), spent)
     facts = shape, outputs, source.counts, budgets, source.public, choices, basis
