@@ -27,7 +27,7 @@ HEAD = "for each client, against everyone who sees the model"
 
 
 class Terminal:
-    """Standard error is a terminal, a real one; what it was sent can be read."""
+    """Standard error, or output, is a terminal, a real one; what it was sent can be read."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ours, theirs = os.openpty()
@@ -37,9 +37,9 @@ class Terminal:
         ).start()  # who writes would wait for a terminal that nobody reads
         self._patch = monkeypatch
 
-    def begin(self) -> None:
+    def begin(self, name: str = "stderr") -> None:
         """Called in the test itself: before it begins, pytest puts its own streams in place."""
-        self._patch.setattr(sys, "stderr", self.stream)
+        self._patch.setattr(sys, name, self.stream)
         self._patch.setenv("TERM", "xterm")
         self._patch.setenv("COLUMNS", "200")
 
@@ -87,12 +87,16 @@ def test_two_views_that_are_alike_are_told_once(sfumato: Command) -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_no_word_is_broken_and_no_line_is_too_long(
-    sfumato: Command, monkeypatch: pytest.MonkeyPatch, width: int
+    sfumato: Command, terminal: Terminal, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
     words = ["account", "--noise", "gaussian:1", "--sample", "poisson:0.05", "--rounds", "20", "--delta", "1e-5"]
-    whole = sfumato(*words).out
     monkeypatch.setenv("COLUMNS", str(width))
-    shown = sfumato(*words).out
+    whole = sfumato(*words).out
+    assert max(map(len, whole.splitlines())) > 100, "what is no terminal has no width"
+    terminal.begin("stdout")
+    monkeypatch.setenv("COLUMNS", str(width))
+    sfumato(*words)
+    shown = terminal.said()
     assert max(map(len, shown.splitlines())) <= width
     assert shown.split() == whole.split()
 

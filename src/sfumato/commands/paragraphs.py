@@ -1,11 +1,11 @@
 """Sentences in a terminal: broken between words where it ends, and left whole in a file or a pipe.
 
-Where nobody looks, a paragraph is one line, as `grep` wants it. Whoever sets COLUMNS has chosen a width for both.
+Where nobody looks, a paragraph is one line, as `grep` wants it. COLUMNS says how wide a terminal is, and nothing of files: shells
+hand it on to whatever they start.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import sys
@@ -18,10 +18,7 @@ _GAP = re.compile(r"\s{2,}(?=\S)")
 
 def columns(terminal: bool) -> int | None:
     """How wide lines may be; None where they are left whole."""
-    chosen = os.environ.get("COLUMNS", "")
-    if not (chosen.isdigit() and int(chosen)) and not terminal:
-        return None
-    return max(_NARROWEST, shutil.get_terminal_size().columns)
+    return max(_NARROWEST, shutil.get_terminal_size().columns) if terminal else None
 
 
 def wrapped(line: str, width: int | None) -> str:
