@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Annotated, Any
 
@@ -37,9 +39,15 @@ def _asked(
 _Asked = Annotated[plan.Asked, Depends(_asked)]
 
 
-def application(runs: Runs) -> FastAPI:
-    """The page of a folder of runs; `Guard` stands before it."""
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+def application(runs: Runs, begun: Callable[[], object] = lambda: None) -> FastAPI:
+    """The page of a folder of runs; `Guard` stands before it. `begun` is called when it can be asked and ended."""
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        begun()
+        yield
+
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, lifespan=life)
     pages = _pages()
 
     @app.get("/")

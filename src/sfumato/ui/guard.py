@@ -10,7 +10,6 @@ and only GET is answered, since nothing here changes anything.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs
 
@@ -39,10 +38,12 @@ class Guard:
         self.cookie = f"sfumato-{port}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return await self.app(scope, receive, send)
         if scope["type"] != "http":  # nothing else is served
-            return
+            return None
         answer: ASGIApp = self._refusal(scope) or self._welcome(scope) or self.app
-        await answer(scope, receive, _sealed(send))
+        return await answer(scope, receive, _sealed(send))
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
@@ -83,7 +84,7 @@ def _refused(words: str, status: int = 403) -> Response:
     return PlainTextResponse(words + "\n", status)
 
 
-def _sealed(send: Send) -> Callable[[Message], object]:
+def _sealed(send: Send) -> Send:
     async def sealed(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)

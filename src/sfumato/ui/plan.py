@@ -40,6 +40,8 @@ class Asked:
             raise BadValue(f"population {self.population}: at least 1 client is needed.")
         if (self.noise is None) == (self.epsilon is None):
             raise BadValue("give the noise multiplier or the epsilon, and the other one is found.")
+        if self.delta is not None:
+            check_delta(self.delta)
 
     @property
     def sample(self) -> str:

@@ -22,11 +22,11 @@ def serve(runs: Runs, port: int, say: Callable[[str], object]) -> None:
     token = secrets.token_urlsafe(32)
     with _bound(port) as listening:
         port = listening.getsockname()[1]
+        app = application(runs, lambda: say(f"http://{HOST}:{port}/?token={token}"))
         config = uvicorn.Config(
-            Guard(application(runs), port, token), log_level="warning", access_log=False, server_header=False,
-            lifespan="off", ws="none", timeout_graceful_shutdown=_PATIENCE,
+            Guard(app, port, token), log_level="warning", access_log=False, server_header=False, ws="none",
+            timeout_graceful_shutdown=_PATIENCE,
         )  # fmt: skip
-        say(f"http://{HOST}:{port}/?token={token}")
         with suppress(KeyboardInterrupt):  # uvicorn closes all that is open, and passes it on
             uvicorn.Server(config).run(sockets=[listening])
 
