@@ -15,23 +15,27 @@ export async function ask(path, values = {}, signal = undefined) {
   return found;
 }
 
-// Asks `delay` milliseconds after the last change, and shows only the answer to the last question.
-export function latest(path, delay, show, refuse) {
-  let timer, flying;
+// Asks `delay` milliseconds after a change, with the last values by then, and ends what was asked before. `show` is told whether
+// nothing has changed since. What is slow waits until changes have `paused`, as an answer that nobody wants is computed all the same.
+export function latest(path, delay, show, refuse, paused = false) {
+  let timer, flying, wanted;
+  const turn = async () => {
+    timer = undefined;
+    flying?.abort();
+    const own = (flying = new AbortController()), values = wanted;
+    try {
+      const found = await ask(path, values, own.signal);
+      if (own === flying) show(found, values === wanted);
+    } catch (error) {
+      if (own !== flying) return;
+      if (error instanceof Refused) refuse(error.message);
+      else lose();
+    }
+  };
   return (values) => {
-    clearTimeout(timer);
-    timer = setTimeout(async () => {
-      flying?.abort();
-      const own = (flying = new AbortController());
-      try {
-        const found = await ask(path, values, own.signal);
-        if (own === flying) show(found);
-      } catch (error) {
-        if (own.signal.aborted) return;
-        if (error instanceof Refused) refuse(error.message);
-        else lose();
-      }
-    }, delay);
+    wanted = values;
+    if (paused) clearTimeout(timer);
+    if (paused || timer === undefined) timer = setTimeout(turn, delay);
   };
 }
 

@@ -71,17 +71,17 @@ function change() {
 }
 
 const askCost = latest("api/cost", 60, showCost, refuse);
-const askAttack = latest("api/attack", 160, showAttack, () => draw(byId("attack"), null, { none: "There is nothing to draw." }));
+const askAttack = latest("api/attack", 160, showAttack, () => draw(byId("attack"), null, { none: "There is nothing to draw." }), true);
 
-function showCost(found) {
-  document.querySelector(".answer").classList.remove("waiting");
+function showCost(found, settled) {
+  document.querySelector(".answer").classList.toggle("waiting", !settled);
   document.querySelector(".answer .guarantee").classList.remove("refused");
   byId("answer-epsilon").value = found.epsilon_said;
   byId("answer-delta").value = found.delta_said;
   byId("answer-noise").value = found.noise_said;
   const other = given === "noise" ? "epsilon" : "noise";
-  controls[other].set(found[`${other}_said`]);
-  if (byId("usual").checked) controls.delta.set(found.delta_said);
+  if (settled) controls[other].set(found[`${other}_said`]);
+  if (settled && byId("usual").checked) controls.delta.set(found.delta_said);
   byId("cohort").value = found.cohort;
   byId("caution").textContent = found.caution ? `Caution: ${found.caution}` : "";
   const said = Object.fromEntries(found.details);
