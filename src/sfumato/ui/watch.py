@@ -171,6 +171,9 @@ def _curve(lines: Sequence[Line], pick: Callable[[Line], Any], say: Callable[[fl
 
 
 def _verdict(record: Record | None) -> str:
-    if record is None or not record.audit:
+    """What an audit of the run as it is now came to, in two words."""
+    if record is None or audits(record) is None:
         return MISSING
-    return "contradicted" if record.audit.get("broken") is True else "not contradicted"
+    if record.audit.get("broken") is True:
+        return "contradicted"
+    return "claim refuted" if record.audit.get("refuted") is True else "not contradicted"
