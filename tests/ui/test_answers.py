@@ -63,7 +63,7 @@ def test_the_curve_is_the_one_that_curve_prints(client: Asker, capsys: pytest.Ca
     told = _told("sfumato curve --noise gaussian:1.0 --sample poisson:0.05 --rounds 200", capsys)["curves"][0]
     ours = dict(zip(found["false_alarms"], found["misses"], strict=True))
     theirs = dict(zip(told["false_positive_rate"], told["false_negative_rate"], strict=True))
-    assert len(set(ours) & set(theirs)) > 80
+    assert len(set(ours) & set(theirs)) > 40
     assert all(ours[rate] == theirs[rate] for rate in set(ours) & set(theirs))
     best = max((1 - rate - miss) / 2 + 0.5 for rate, miss in ours.items())  # of the tests at these points
     assert best <= float(found["guess"].removesuffix(" %")) / 100 <= best + 0.002

@@ -128,8 +128,8 @@ def attack(asked: Asked) -> dict[str, Any]:
 
 def _rates() -> list[float]:
     """False positive rates from 0 to 1, dense at both ends, where curves bend."""
-    small = [10 ** (power / 8) for power in range(-48, -8)]
-    even = [step / 100 for step in range(10, 91)]
+    small = [10 ** (power / 4) for power in range(-20, -4)]
+    even = [step / 100 for step in range(10, 91, 2)]
     return [0.0, *small, *even, *(1.0 - rate for rate in reversed(small)), 1.0]
 
 
