@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-COMMANDS = ("deploy", "server", "node", "node check", "node key", "ui")
+COMMANDS = ("deploy", "server", "node", "node check", "node key")
 
 
 @pytest.mark.parametrize("columns", ["40", "80"])

@@ -40,7 +40,8 @@ def test_a_cost_is_the_one_that_account_prints(
     told = _told(found["commands"]["account"], capsys)
     assert found["epsilon"] == told["epsilon"] and found["delta"] == told["delta"]
     assert run(shlex.split(found["commands"]["account"])[1:]) == 0
-    assert capsys.readouterr().out.startswith(f"epsilon = {found['epsilon_said']} at delta = {found['delta']:g}\n")
+    first = capsys.readouterr().out.splitlines()[0]
+    assert "epsilon" in first and found["epsilon_said"] in re.findall(r"[\d.e+-]*\d", first)
 
 
 @pytest.mark.parametrize("asked", [EVERYONE, SAMPLED])

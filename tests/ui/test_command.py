@@ -55,3 +55,11 @@ def test_a_missing_extra_is_named(
     monkeypatch.setitem(sys.modules, missing, None)
     assert run(["ui"]) == 2
     assert "pip install 'sfumato[ui]'" in capsys.readouterr().err
+
+
+def test_help_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["ui", "--help"]) == 0
+    said = capsys.readouterr().out
+    assert (
+        "…" not in said and "127.0.0.1" in said and "'ui'" in said
+    )  # in brackets it would be taken for markup, and be lost
