@@ -63,7 +63,7 @@ def test_a_proven_run_says_what_it_guarantees_and_why(tmp_path: Path) -> None:
     for value in (
         "1.988",
         "0.00295",
-        "90.6 %",
+        "90.56 %",
         "200",
         "1.84",
         "0.0368",
@@ -75,7 +75,7 @@ def test_a_proven_run_says_what_it_guarantees_and_why(tmp_path: Path) -> None:
         assert value in found.text
     assert "No proven guarantee against everyone" not in found.text
     assert "warning" not in [value for key, value in found.attributes if key == "class"]
-    assert found.tags.count("svg") == 2
+    assert found.tags.count("svg") == 3
 
 
 def test_epsilon_is_never_rounded_down(tmp_path: Path) -> None:
@@ -124,8 +124,9 @@ def test_the_page_is_one_file_that_fetches_nothing(tmp_path: Path) -> None:
 def test_pictures_have_words_and_ids_of_their_own(tmp_path: Path) -> None:
     found = page(proven(tmp_path / "run"))
     said = [value for key, value in found.attributes if key == "aria-label"]
-    assert said[0] is not None and said[0].startswith("Accuracy by round. from ")
-    assert said[1] == "Epsilon by round. from 0.3143 at round 1 to 1.988 at 40."
+    assert said[0] == "Epsilon by round. from 0.3143 at round 1 to 1.988 at 40."
+    assert said[1] is not None and said[1].startswith("Accuracy by round. from ")
+    assert said[2] == "Loss by round, on public test data. from 1 at round 1 to 1 at 40."
     ids = [value for key, value in found.attributes if key == "id"]
     assert len(ids) == len(set(ids))
     assert set(re.findall(r"url\(#([^)]+)\)", found.source)) <= set(ids)
@@ -177,8 +178,8 @@ def test_what_is_no_number_breaks_nothing(tmp_path: Path, bad: object) -> None:
     folder = write_run(tmp_path / "run", values, broken + kept)
     found = page(folder)
     assert GUARANTEE in found.text
-    assert found.tags.count("svg") == 2
-    assert page(folder, proven(tmp_path / "other")).tags.count("svg") == 2
+    assert found.tags.count("svg") == 3
+    assert page(folder, proven(tmp_path / "other")).tags.count("svg") == 3
 
 
 @pytest.mark.parametrize("epsilon", [None, float("inf"), float("nan")])
@@ -207,7 +208,7 @@ def test_an_unproven_run_shows_no_epsilon_even_if_the_files_hold_one(tmp_path: P
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines(5, epsilon=0.777)))
     found = page(folder)
     assert "0.777" not in found.source
-    assert found.tags.count("svg") == 1
+    assert found.tags.count("svg") == 2
 
 
 def test_the_baseline_is_not_private(tmp_path: Path) -> None:
@@ -242,13 +243,13 @@ def test_a_run_without_rounds(tmp_path: Path) -> None:
 
 def test_one_round(tmp_path: Path) -> None:
     found = page(write_run(tmp_path / "run", summary(rounds=1), lines(1)))
-    assert found.tags.count("svg") == 2
+    assert found.tags.count("svg") == 3
     assert "200 clients, 1 round" in found.text
 
 
 def test_ten_thousand_rounds_stay_a_small_page(tmp_path: Path) -> None:
     found = page(write_run(tmp_path / "run", summary(rounds=10_000), lines(10_000)))
-    assert len(found.source) < 100_000
+    assert len(found.source) < 130_000
     assert "at 10,000." in found.source
 
 

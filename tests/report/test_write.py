@@ -40,7 +40,10 @@ def test_out_and_pictures(tmp_path: Path) -> None:
     arguments = ["report", str(folder), "--out", str(out), "--pictures", str(pictures)]
     for _ in range(2):
         result = runner.invoke(app, arguments, catch_exceptions=False)
-        assert result.output.split() == [str(out), str(pictures / "accuracy.png"), str(pictures / "epsilon.png")]
+        assert result.output.split() == [
+            str(out),
+            *(str(pictures / f"{name}.png") for name in ("accuracy", "loss", "epsilon")),
+        ]
     for picture in pictures.iterdir():
         assert picture.read_bytes().startswith(b"\x89PNG")
         assert 10_000 < picture.stat().st_size < 300_000
@@ -49,11 +52,11 @@ def test_out_and_pictures(tmp_path: Path) -> None:
 def test_pictures_of_several_runs_carry_any_name(tmp_path: Path) -> None:
     folders = [proven(tmp_path / "_a$b$^{"), proven(tmp_path / "日本"), baseline(tmp_path / "c")]
     written = write_pictures(folders, tmp_path / "out")
-    assert [path.name for path in written] == ["accuracy.png", "accuracy-against-epsilon.png"]
+    assert [path.name for path in written] == ["accuracy.png", "loss.png", "accuracy-against-epsilon.png"]
 
 
 def test_a_curve_without_points_has_no_picture(tmp_path: Path) -> None:
-    assert [path.name for path in write_pictures([unproven(tmp_path / "a")], tmp_path)] == ["accuracy.png"]
+    assert [path.name for path in write_pictures([unproven(tmp_path / "a")], tmp_path)] == ["accuracy.png", "loss.png"]
 
 
 @pytest.mark.parametrize("content", [b"", b"<!doctype html><p>mine</p>", b"\xff\xfe"])

@@ -1,15 +1,13 @@
-"""The curves of a page as plain numbers: which there are, how they are thinned, and what they say in words."""
+"""What a picture shows as plain numbers: which curves there are, how they are thinned, and what they say in words."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sfumato.report.read import Record
-from sfumato.report.words import SHARES, bound, label, number, share
+from sfumato.report.words import bound, number, share, share_down
 
 MOST_POINTS = 400
-_LARGEST = 1e100  # beyond it an axis cannot be drawn
 _MOST_SPOKEN = 6
 
 
@@ -32,7 +30,7 @@ class Curve:
 @dataclass(frozen=True)
 class Plot:
     """One picture: `name` is its file, `title` its caption; `percent` where y is a share of 1, `log` where both axes are
-    logarithmic.
+    logarithmic, `floor` where both are shares of 1 and y is a lower bound.
     """
 
     name: str
@@ -42,6 +40,7 @@ class Plot:
     curves: tuple[Curve, ...]
     percent: bool = False
     log: bool = False
+    floor: bool = False
 
     @property
     def words(self) -> str:
@@ -51,44 +50,24 @@ class Plot:
         more = f" And {len(lines) - _MOST_SPOKEN} further runs." if len(lines) > _MOST_SPOKEN else ""
         return f"{self.title}. {' '.join(said)}{more}"
 
+    def said_x(self, value: float) -> str:
+        """A place on the x axis in words."""
+        if self.floor:
+            return f"{number(100 * value)}\N{NO-BREAK SPACE}%"
+        return bound(value) if self.x == "Epsilon" else number(value)
+
+    def said_y(self, value: float) -> str:
+        """A value in words: an epsilon is rounded up, and a floor down."""
+        if self.floor:
+            return share_down(value)
+        return share(value) if self.percent else bound(value) if self.name == "epsilon" else number(value)
+
     def _spoken(self, curve: Curve, named: bool) -> str:
-        value = share if self.percent else bound if self.name == "epsilon" else number
         who = f"{curve.name}: " if named else ""
-        start, end = value(curve.ys[0]), value(curve.ys[-1])
-        return f"{who}from {start} at {self.x.lower()} {number(curve.xs[0])} to {end} at {number(curve.xs[-1])}."
-
-
-def accuracy_by_round(runs: Sequence[Record]) -> Plot | None:
-    """The measure on public test data after each evaluated round; None if no run has any."""
-    curves = [_curve(run, i, [(point.round, point.accuracy) for point in run.points]) for i, run in enumerate(runs)]
-    name = measure(runs)
-    return _plot("accuracy", f"{name} by round", "Round", name, curves, _percent(runs))
-
-
-def epsilon_by_round(runs: Sequence[Record]) -> Plot | None:
-    """What had been spent after each round; None where nothing is proven."""
-    proven = [(index, run) for index, run in enumerate(runs) if run.proven]
-    curves = [_curve(run, i, [(point.round, point.epsilon) for point in run.points]) for i, run in proven]
-    return _plot("epsilon", "Epsilon by round", "Round", "Epsilon", curves)
-
-
-def accuracy_against_epsilon(runs: Sequence[Record]) -> Plot | None:
-    """What each epsilon bought. A run that proves none is a level at its last accuracy; None if no run proves any."""
-    curves = []
-    for index, run in enumerate(runs):
-        seen = [point.accuracy for point in run.points if point.accuracy is not None]
-        if run.proven:
-            curves.append(_curve(run, index, [(point.epsilon, point.accuracy) for point in run.points]))
-        elif seen and abs(seen[-1]) < _LARGEST:
-            curves.append(Curve(run.name, index, (0.0,), (seen[-1],), level=True))
-    name = measure(runs)
-    plot = _plot("accuracy-against-epsilon", f"{name} against epsilon", "Epsilon", name, curves, _percent(runs))
-    return plot if plot and any(not curve.level for curve in plot.curves) else None
-
-
-def measure(runs: Sequence[Record]) -> str:
-    """The name of what was measured, as a label."""
-    return " or ".join(map(label, dict.fromkeys(run.measure for run in runs)))
+        start, end = self.said_y(curve.ys[0]), self.said_y(curve.ys[-1])
+        return (
+            f"{who}from {start} at {self.x.lower()} {self.said_x(curve.xs[0])} to {end} at {self.said_x(curve.xs[-1])}."
+        )
 
 
 def thinned(points: Sequence[tuple[float, float]], most: int = MOST_POINTS) -> list[tuple[float, float]]:
@@ -101,19 +80,3 @@ def thinned(points: Sequence[tuple[float, float]], most: int = MOST_POINTS) -> l
         inside = range(stretch * len(points) // stretches, (stretch + 1) * len(points) // stretches)
         kept |= {min(inside, key=lambda i: points[i][1]), max(inside, key=lambda i: points[i][1])}
     return [points[index] for index in sorted(kept)]
-
-
-def _curve(run: Record, index: int, points: Sequence[tuple[float | None, float | None]]) -> Curve:
-    known = [(float(x), float(y)) for x, y in points if x is not None and y is not None]
-    kept = thinned([(x, y) for x, y in known if abs(x) < _LARGEST and abs(y) < _LARGEST])
-    return Curve(run.name, index, tuple(x for x, _ in kept), tuple(y for _, y in kept))
-
-
-def _plot(name: str, title: str, x: str, y: str, curves: Sequence[Curve], percent: bool = False) -> Plot | None:
-    drawn = tuple(curve for curve in curves if curve.xs)
-    return Plot(name, title, x, y, drawn, percent) if drawn else None
-
-
-def _percent(runs: Sequence[Record]) -> bool:
-    values = [point.accuracy for run in runs for point in run.points if point.accuracy is not None]
-    return all(run.measure in SHARES for run in runs) and all(0.0 <= value <= 1.0 for value in values)

@@ -1,7 +1,8 @@
-"""The parts of a page: what is proven and for whom, the numbers behind it, the pictures, the proof."""
+"""The parts of a page: the numbers, the budgets, the pictures, the proof."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,67 +14,9 @@ from sfumato.report.pictures import series, svg
 from sfumato.report.read import Record, finite
 from sfumato.report.words import MISSING, bound, label, measured, number
 
-_UNITS = {"client": "For a whole client", "record": "For one record of a client"}
 _RELATIONS = {str(relation): relation.words for relation in Relation}
+_LONG = re.compile(r"\b\d+\.\d{6,}(?:e[+-]?\d+)?\b")
 NO_TEST_DATA = "Accuracy was not measured: this run had no public test data."
-
-
-def guarantee(run: Record) -> Html:
-    """What is proven, prominently; or, as prominently, that nothing is. Then what the others may rely on."""
-    stopped, early = run.text("stopped"), element("p", "Stopped early", class_="label")
-    notice = element("div", early, element("p", stopped, class_="sentence"), class_="warning") if stopped else None
-    return join(_proven(run) if run.proven else _not_proven(run), _views(run), notice)
-
-
-def _proven(run: Record) -> Html:
-    sentence = str(run.guarantee(run.text("unit"), "world").get("sentence") or "")
-    items = element("ul", *(element("li", item) for item in run.assumptions))
-    return element(
-        "section",
-        element("p", "What is guaranteed", class_="label"),
-        element("p", sentence or "run.json holds no sentence about it.", class_="sentence"),
-        join(element("p", "Assuming", class_="label assuming"), items) if run.assumptions else None,
-        class_="guarantee",
-    )
-
-
-def _not_proven(run: Record) -> Html:
-    claim = run.table("unproven")
-    verdict = "Not private" if run.baseline else "No proven guarantee"
-    why = (
-        "This run is a baseline without privacy. Treat its model as you would treat the clients' data."
-        if run.baseline
-        else "Nobody should rely on this run to hide anyone's data."
-    )
-    claimed = finite(claim.get("claimed_epsilon"))
-    said = f"epsilon {bound(claimed)} at delta {bound(run.number('delta'), 3)}. We could not prove it."
-    rows = [("The paper", str(claim.get("paper") or "")), ("Its claim", "" if claimed is None else said)]
-    rows.append(("The step that fails", str(claim.get("step") or "")))
-    really = claim.get("really")
-    for words, epsilon in really.items() if isinstance(really, dict) else ():
-        rows.append((words[0].upper() + words[1:], f"epsilon {bound(finite(epsilon))}"))
-    return element(
-        "section",
-        element("p", "Warning", class_="label"),
-        element("p", verdict, class_="verdict"),
-        element("p", run.text("guarantee"), class_="sentence"),
-        element("p", why, class_="assuming"),
-        definitions(rows) if any(value for _, value in rows) else None,
-        class_="warning",
-    )
-
-
-def _views(run: Record) -> Html | None:
-    """The server's view, and the other unit; what is as unproven as the model itself is not said again."""
-    if not run.proven:
-        return None
-    receiver = run.guarantee(run.text("unit"), "server").get("view") or "the server"
-    rows = [(f"Against {receiver}", run.text("guarantee_server"))]
-    for unit in run.table("guarantees"):
-        if unit != run.text("unit"):
-            sentence = run.guarantee(unit, "world").get("sentence")
-            rows.append((_UNITS.get(unit, f"For one {unit}"), str(sentence or "")))
-    return definitions(rows, class_="views")
 
 
 def definitions(rows: Iterable[tuple[str, str]], class_: str = "") -> Html:
@@ -189,7 +132,16 @@ def _step(step: Any) -> Html:
     step = step if isinstance(step, dict) else {}
     slot, piece, states = (str(step.get(key, "")) for key in ("slot", "piece", "states"))
     states = states if step.get("proven", True) else f"not proven: {states}"
-    return element("tr", element("td", slot), element("td", element("code", piece)), element("td", states))
+    return element("tr", element("td", slot), element("td", element("code", shortened(piece))), element("td", states))
+
+
+def shortened(piece: str) -> str:
+    """A piece as it is written, its long numbers to six digits.
+
+    >>> shortened("Gaussian(noise_multiplier=1.3750830839439412)")
+    'Gaussian(noise_multiplier=1.37508)'
+    """
+    return _LONG.sub(lambda found: f"{float(found[0]):.6g}", piece)
 
 
 def table(heads: Iterable[str], rows: Iterable[Html], class_: str) -> Html:
@@ -197,38 +149,3 @@ def table(heads: Iterable[str], rows: Iterable[Html], class_: str) -> Html:
     cells = (element("th", head, scope="col") for head in heads)
     head, body = element("thead", element("tr", *cells)), element("tbody", *rows)
     return element("div", element("table", head, body, class_=class_), class_="scroll")
-
-
-def again(run: Record) -> Html:
-    """How to make the run again. The seed stays out: a guarantee that rests on it holds while it is not known."""
-    text, withheld = without_seed(run.toml)
-    note = "The seed is left out of this page, because the noise can be computed from it; it is in the run's run.toml."
-    unnamed = run.summary.get("unnamed")
-    shell = "sfumato train --config run.toml --out runs/again"
-    python = f'simulate(round, population, module, objective, rounds={run.text("rounds")}, folder="runs/again")'
-    return join(
-        element("h2", "How to make this run again"),
-        element("pre", element("code", python if unnamed else shell)),
-        element("details", element("summary", "run.toml"), element("pre", element("code", text))) if text else None,
-        element("p", note, class_="note") if withheld else None,
-        element("p", _versions(run), class_="note"),
-    )
-
-
-def without_seed(toml: str) -> tuple[str, bool]:
-    """run.toml without the seed of the noise, and whether there was one. Public seeds stand in tables, and stay.
-
-    >>> without_seed("seed = 7\\n[model]\\nseed = 0\\n")
-    ('[model]\\nseed = 0\\n', True)
-    """
-    lines = toml.splitlines(keepends=True)
-    top = next((number for number, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
-    kept = [line for line in lines[:top] if line.partition("=")[0].strip(" \t\"'") != "seed"]
-    return "".join(kept + lines[top:]), len(kept) < top
-
-
-def _versions(run: Record) -> str:
-    said = [f"{name} {version}" for name, version in run.table("versions").items()]
-    threads = run.number("threads")
-    said += [f"{number(threads)} threads" if threads != 1 else "1 thread"] if threads is not None else []
-    return f"Made with {', '.join(said)}." if said else ""

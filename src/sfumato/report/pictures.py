@@ -11,9 +11,11 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from sfumato.report.curves import Curve, Plot
+from sfumato.report.hover import Box, columns
 from sfumato.report.markup import Html, escaped
 
 if TYPE_CHECKING:
@@ -57,8 +59,25 @@ def svg(plot: Plot) -> Html:
     buffer = io.StringIO()
     with _style(plot.name):
         nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
-        _figure(plot, legend=False).savefig(buffer, format="svg", transparent=True, metadata=nothing)
-    return Html(_inline(buffer.getvalue(), plot))
+        figure = _figure(plot, legend=False)
+        figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
+        values = _values(plot, figure)
+    return Html(_inline(buffer.getvalue(), plot).removesuffix("</svg>") + values + "</svg>")
+
+
+def _values(plot: Plot, figure: Figure) -> Html:
+    """What is shown where the pointer is; the figure knows where its curves lie once it was drawn."""
+    axes, scale = figure.axes[0], 72.0 / figure.dpi  # an SVG counts in points, from the top
+    height = figure.get_figheight() * 72.0
+    frame = axes.get_window_extent()
+    box = Box(frame.x0 * scale, height - frame.y1 * scale, frame.x1 * scale, height - frame.y0 * scale)
+
+    @cache
+    def place(x: float, y: float) -> tuple[float, float]:
+        across, up = axes.transData.transform((x, y))
+        return float(across) * scale, height - float(up) * scale
+
+    return columns(plot, box, place)
 
 
 def png(plot: Plot) -> bytes:
@@ -103,7 +122,7 @@ def _figure(plot: Plot, legend: bool) -> Figure:
         if curve.level:
             axes.axhline(curve.ys[0], color=color, linestyle=(0, (4, 3)), linewidth=1.5)
             continue
-        few = len(curve.xs) <= 25
+        few = len(curve.xs) <= 25 and not plot.floor
         marker = {"marker": "o", "markersize": 3.6} if few else {}
         axes.plot(curve.xs, curve.ys, color=color, linestyle=dashes, **marker)  # type: ignore[arg-type]
         if curve.low:
@@ -117,8 +136,8 @@ def _figure(plot: Plot, legend: bool) -> Figure:
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=_STEPS))
     if plot.x == "Round":
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    if plot.percent:
-        axes.yaxis.set_major_formatter(lambda value, _: f"{round(100 * value, 6):g} %")
+    for axis in (axes.xaxis, axes.yaxis) if plot.floor else (axes.yaxis,) if plot.percent else ():
+        axis.set_major_formatter(lambda value, _: f"{round(100 * value, 6):g} %")
     _set_limits(axes, plot)
     return _with_legend(figure, axes, plot, legend)
 
@@ -145,7 +164,9 @@ def _log_axes(axes: Any, plot: Plot) -> None:
 
 def _set_limits(axes: Any, plot: Plot) -> None:
     """A share keeps inside 0 and 1 and never looks steeper than a tenth; an epsilon starts at nothing."""
-    if plot.percent:
+    if plot.floor:
+        axes.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0))
+    elif plot.percent:
         low, high = axes.get_ylim()
         middle, half = (low + high) / 2, max(high - low, 0.1) / 2
         axes.set_ylim(max(middle - half, 0.0), min(middle + half, 1.0))

@@ -1,4 +1,7 @@
-"""What a report knows of a run: run.json, metrics.jsonl, audit.json and the text of run.toml. Nothing else in the folder is opened.
+"""What a report knows of a run: run.json, metrics.jsonl, audit.json, the text of run.toml, and what its ledger holds.
+
+Nothing else in the folder is opened. A ledger holds the events of the plan, never who was drawn, so that whoever may see
+the guarantee may see them.
 
 The diagnostics are not private, and are kept in a folder of their own; so a report cannot show them by mistake.
 """
@@ -7,12 +10,16 @@ from __future__ import annotations
 
 import json
 import math
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sfumato.errors import BadValue, DataError
+from sfumato.account.event import Event, Unit
+from sfumato.errors import BadValue, DataError, SfumatoError
+from sfumato.ledger.ledger import Ledger
 from sfumato.run.schema import read_summary, read_text
 
 
@@ -23,6 +30,7 @@ class Point:
     round: int
     epsilon: float | None
     accuracy: float | None
+    loss: float | None = None  # on public test data, as the accuracy is
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,9 @@ class Record:
     points: tuple[Point, ...]
     toml: str
     audit: dict[str, Any] = field(default_factory=dict)  # what worst-case canaries showed, where it was audited
+    event: Event | None = (
+        None  # what its guarantee is the price of; None where the ledger is not there, or not readable
+    )
 
     def text(self, key: str) -> str:
         """A value of run.json as text; empty where there is none."""
@@ -120,7 +131,20 @@ def distinct_names(folders: Sequence[Path]) -> list[str]:
 def _read(folder: Path, name: str) -> Record:
     summary = read_summary(folder)
     toml, audit = read_text(folder / "run.toml") or "", _audit(folder / "audit.json")
-    return Record(name, summary, _points(folder / "metrics.jsonl"), toml, audit)
+    event = _event(folder / "ledger.sqlite", str(summary["unit"]))
+    return Record(name, summary, _points(folder / "metrics.jsonl"), toml, audit, event)
+
+
+def _event(path: Path, unit: str) -> Event | None:
+    """What everyone has seen of one unit, as the run's own ledger has it; a report of a run without one is still a report."""
+    if not path.exists() or unit not in list(Unit):
+        return None
+    try:
+        with closing(Ledger(path, None)) as book:
+            spent = book.spent(Unit(unit))
+    except (SfumatoError, sqlite3.Error, ValueError, KeyError):
+        return None
+    return None if spent is None else spent.world
 
 
 def _audit(path: Path) -> dict[str, Any]:
@@ -144,5 +168,7 @@ def _points(path: Path) -> tuple[Point, ...]:
             if number == len(lines):
                 break
             raise DataError(f"{path}, line {number}, is not a round. Restore the file, or train again.") from None
-        points[round] = Point(round, finite(found.get("epsilon")), finite(found.get("accuracy")))
+        metrics = found.get("metrics")
+        loss = finite(metrics.get("loss")) if isinstance(metrics, dict) else None
+        points[round] = Point(round, finite(found.get("epsilon")), finite(found.get("accuracy")), loss)
     return tuple(points[round] for round in sorted(points))

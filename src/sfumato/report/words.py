@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from decimal import Context, Decimal
+from collections.abc import Mapping
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from typing import Any
 
 from sfumato.guarantee import rounded_up
 
@@ -35,19 +37,54 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def share(value: float | None) -> str:
-    """A share of 1 as a percentage.
+    """A share of 1 as a percentage, to four digits.
 
     >>> share(0.9125)
-    '91.2\\xa0%'
+    '91.25\\xa0%'
     """
-    return MISSING if value is None else f"{100 * value:.1f}\N{NO-BREAK SPACE}%"
+    return MISSING if value is None else f"{100 * value:.2f}\N{NO-BREAK SPACE}%"
+
+
+def share_up(value: float) -> str:
+    """A ceiling as a percentage of three digits that is still one.
+
+    >>> share_up(0.05901), share_up(0.99951)
+    ('5.91\\xa0%', '100\\xa0%')
+    """
+    return _share_of(value, ROUND_CEILING)
+
+
+def share_down(value: float) -> str:
+    """A floor as a percentage of three digits that is still one.
+
+    >>> share_down(0.94099), share_down(0.0)
+    ('94\\xa0%', '0\\xa0%')
+    """
+    return _share_of(value, ROUND_FLOOR)
+
+
+def _share_of(value: float, rounding: str) -> str:
+    shown = Context(prec=3, rounding=rounding).multiply(Decimal(value), Decimal(100)).normalize()
+    return f"{shown:f}\N{NO-BREAK SPACE}%"
+
+
+def headline(facts: Mapping[str, Any]) -> str:
+    """What matters of a stored guarantee in one line: epsilon, delta, whose data, against whom; empty without an epsilon.
+
+    >>> headline({"epsilon": 1.98761, "delta": 1e-5, "unit": "client", "view": "everyone who sees the model"})
+    'epsilon = 1.988 at delta = 1e-05 for each client, against everyone who sees the model'
+    """
+    epsilon, delta, unit, view = (facts.get(key) for key in ("epsilon", "delta", "unit", "view"))
+    if epsilon is None or delta is None or unit is None:
+        return ""
+    return f"epsilon = {bound(epsilon)} at delta = {bound(delta, 3)} for each {unit}, against {view}"
 
 
 def measured(name: str, value: float | None) -> str:
     """A metric: those that are shares of 1 as a percentage, others as they are.
 
     >>> measured("accuracy", 0.5), measured("loss", 0.5)
-    ('50.0\\xa0%', '0.5')
+    ('50.00\\xa0%', '0.5')
     """
     return share(value) if name in SHARES and value is not None and 0.0 <= value <= 1.0 else number(value)
 

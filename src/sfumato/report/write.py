@@ -7,8 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sfumato.errors import BadValue, DataError
-from sfumato.report.curves import accuracy_against_epsilon, accuracy_by_round, epsilon_by_round
-from sfumato.report.page import MARK, comparison, one_run
+from sfumato.report.comparison import comparison
+from sfumato.report.history import (
+    accuracy_against_epsilon,
+    accuracy_by_round,
+    epsilon_by_round,
+    loss_by_round,
+    tradeoff,
+)
+from sfumato.report.page import MARK, one_run
 from sfumato.report.pictures import MAKER, png
 from sfumato.report.read import read_runs
 
@@ -34,7 +41,7 @@ def write_pictures(folders: Sequence[Path], out: Path) -> list[Path]:
     """Write the same curves as PNG files into the folder `out`; gives back the files. Empty curves have none."""
     runs = read_runs(folders)
     second = epsilon_by_round if len(runs) == 1 else accuracy_against_epsilon
-    plots = [plot for plot in (accuracy_by_round(runs), second(runs)) if plot]
+    plots = [plot for plot in (make(runs) for make in (accuracy_by_round, loss_by_round, second, tradeoff)) if plot]
     paths = [out / f"{plot.name}.png" for plot in plots]
     for path in paths:
         _check(path, _PICTURE_MARK)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from sfumato import recipes
 from sfumato.account import accountant
 from sfumato.account.event import Nothing, Unit
 from sfumato.budget.told import told
@@ -19,6 +20,7 @@ from sfumato.pieces.protocol import Aggregate
 from sfumato.round import Round
 from sfumato.run.prepare import Prepared
 from sfumato.run.read_round import round_text
+from sfumato.run.request import Request
 from sfumato.run.schema import SCHEMA
 from sfumato.version import __version__
 
@@ -65,6 +67,12 @@ def _basis(prepared: Prepared, delta: float) -> dict[str, Any] | None:
     }
 
 
+def _options(request: Request) -> dict[str, Any]:
+    """Every option of the recipe, with the default of this version where none was given."""
+    known = recipes.find(request.recipe).options
+    return {**{name: option.default for name, option in known.items()}, **request.options}
+
+
 def _divisor(round: Round) -> float | None:
     """The public constant that the sum is divided by, before the noise or after it."""
     before = round.aggregate.divisor if isinstance(round.aggregate, Aggregate) else None
@@ -101,6 +109,7 @@ def summary(
     return {
         "schema": SCHEMA,
         "recipe": request.recipe if request.pieces is None else None,
+        "options": None if request.pieces is not None else _options(request),
         "unnamed": request.unnamed,
         "data": prepared.population.name,
         "public": request.data.public,

@@ -1,0 +1,75 @@
+"""How well anybody can tell: the errors that nobody can avoid who guesses at one unit from what was released.
+
+A test looks at everything that was released and says in which of two neighbouring worlds it was made, e.g. with the client or
+without it. Where it says "with" though the client was not there, that is a false alarm; where it says "without" though the
+client was there, it has missed it. A trade-off curve is a floor under the share missed, for each share of false alarms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from sfumato.account import accountant
+from sfumato.account.event import Event, why_not_private
+from sfumato.account.inside import costs_nothing
+from sfumato.errors import CannotAccount
+
+_SPACINGS = (
+    (20_000, 10),
+    (2_000, 10),
+    (200, 200),
+)  # one over each, so often from nothing on: the curve is steepest there
+_ROUND_OFF = 1e-12  # the floors come in float64, from terms of at most 1; this is more than they can be wrong by
+
+
+@dataclass(frozen=True)
+class Telling:
+    """What the accountant of an event says about every test of one unit, in either direction.
+
+    Why it is true: `Accountant.tradeoff` is a proven floor under the missed share. For Gaussians it is their own curve, which
+    is symmetric. Otherwise it is the largest of the lines that (epsilon, delta) draws at many epsilons, and each delta is the
+    larger of both directions, so it does not matter which of the two worlds a false alarm is raised in. Where clients went
+    through different things it is the floor of the one that is easiest to find. Nothing is priced here.
+    """
+
+    event: Event
+
+    def found(self, false_alarms: float) -> float:
+        """The most that anybody finds of the units that are there, who raises so many false alarms: a ceiling."""
+        return min(1.0, 1.0 - accountant().tradeoff(self.event, false_alarms) + _ROUND_OFF)
+
+    @property
+    def right(self) -> float:
+        """How often the best guess is right where both worlds are as likely: half of 1 plus delta at epsilon 0.
+
+        Guessing right has the chance 1/2 (1 - a) + 1/2 (1 - f(a)), and delta(0) is the largest 1 - a - f(a) of any test.
+        """
+        return min(1.0, (1.0 + accountant().delta(self.event, 0.0)) / 2 + _ROUND_OFF)
+
+    @property
+    def curve(self) -> tuple[tuple[float, float], ...]:
+        """Shares of false alarms, and a floor under the share missed that holds along straight lines between them.
+
+        A trade-off curve is convex, so that straight lines between its points lie above it. Each point therefore takes the
+        floor of the next: the curve falls, so from one point to the next it is at least that, and the line is at most that.
+        """
+        return _curve(self.event)
+
+
+@lru_cache(maxsize=64)
+def _curve(event: Event) -> tuple[tuple[float, float], ...]:
+    shares = sorted({at / parts for parts, most in _SPACINGS for at in range(most + 1)})
+    floors = [1.0 - Telling(event).found(share) for share in shares]
+    return tuple(zip(shares, [*floors[1:], 0.0], strict=True))
+
+
+def telling(event: Event | None) -> Telling | None:
+    """What is known of an event; None where nothing happened, nothing is proven, or no accountant knows it."""
+    if event is None or costs_nothing(event) or why_not_private(event) is not None:
+        return None
+    try:
+        accountant().tradeoff(event, 0.5)
+    except CannotAccount:
+        return None
+    return Telling(event)
