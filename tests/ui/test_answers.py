@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -59,16 +60,19 @@ def test_the_run_that_it_shows_costs_what_it_says(folder: Path) -> None:
     assert trained["epsilon"] == plan.cost(ASKED)["epsilon"] and trained["delta"] == ASKED.delta
 
 
-def test_the_curve_is_the_one_that_curve_prints(client: Asker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_curve_lies_just_under_the_one_that_curve_prints(client: Asker, capsys: pytest.CaptureFixture[str]) -> None:
+    """Just under it, as lines are drawn between its points."""
     found = client.get("/api/attack", params={**SAMPLED, "noise": 1.0}).json()
     told = _told("sfumato curve --noise gaussian:1.0 --sample poisson:0.05 --rounds 200", capsys)["curves"][0]
     ours = dict(zip(found["false_alarms"], found["misses"], strict=True))
     theirs = dict(zip(told["false_positive_rate"], told["false_negative_rate"], strict=True))
-    assert len(set(ours) & set(theirs)) > 40
-    assert all(ours[rate] == theirs[rate] for rate in set(ours) & set(theirs))
-    best = max((1 - rate - miss) / 2 + 0.5 for rate, miss in ours.items())  # of the tests at these points
-    assert best <= float(found["guess"].removesuffix(" %")) / 100 <= best + 0.002
-    assert float(found["found"].removesuffix(" %")) / 100 >= 1 - theirs[0.01]
+    both = sorted(set(ours) & set(theirs))
+    assert len(both) > 80
+    assert all(ours[rate] <= theirs[rate] for rate in both)
+    assert all(ours[rate] >= theirs[later] - 1e-9 for rate, later in pairwise(both))
+    best = max((1 - rate - miss) / 2 + 0.5 for rate, miss in theirs.items())  # of the tests at these points
+    assert best <= float(found["guess"].removesuffix("\xa0%")) / 100 <= best + 0.002
+    assert float(found["found"].removesuffix("\xa0%")) / 100 >= 1 - theirs[0.01]
 
 
 def test_a_large_delta_has_a_caution_and_a_small_one_has_none(client: Asker) -> None:
@@ -118,7 +122,7 @@ def test_what_is_served_names_no_other_place(client: Asker) -> None:
 
 def test_a_finished_run_is_told_with_its_guarantee_and_its_audit(client: Asker) -> None:
     found = client.get("/api/run", params={"name": "first"}).json()
-    assert found["state"] == "finished" and found["epsilon"] == "1.988" and found["accuracy"] == "90.6\xa0%"
+    assert found["state"] == "finished" and found["epsilon"] == "1.988" and found["accuracy"].startswith("90.")
     assert "differential privacy for each client" in found["guarantee"] and "No contradiction" in found["audits"]
     assert found["curves"]["accuracy"]["xs"] == [float(round) for round in range(1, 41)]
     assert found["curves"]["epsilon"]["said"][-1] == "round 40: 1.988"

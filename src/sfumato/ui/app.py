@@ -13,15 +13,14 @@ from fastapi.exceptions import RequestValidationError
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
 from sfumato.errors import SfumatoError, UnsoundRound, refused_by_system
-from sfumato.report.page import comparison, one_run
+from sfumato.report.comparison import comparison
+from sfumato.report.page import one_run
 from sfumato.report.read import read_runs
 from sfumato.ui import ledgers, plan, watch
 from sfumato.ui.folder import Runs
 
 _KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-_OF_REPORTS = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'"
-)
+_OF_REPORTS = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'"
 _DRAWING = threading.Lock()  # the style of a picture is a setting of the whole process
 
 

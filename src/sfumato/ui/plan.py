@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from sfumato.account.protocol import accountant
-from sfumato.errors import BadValue
+from sfumato.errors import BadValue, CannotAccount
 from sfumato.guarantee import check_delta, rounded_up
 from sfumato.pieces.sampler import parse_drawn
 from sfumato.planning.price import price
 from sfumato.planning.setting import Setting, parse_noise
 from sfumato.planning.solve import Question, solve, usual_delta
 from sfumato.planning.words import caution
+from sfumato.report.telling import telling
+from sfumato.report.words import number, share_down, share_up
 
 _DIGITS = 6  # as `sfumato account` prints an epsilon
 _FALSE_ALARMS = 0.01  # where the curve is read for people
@@ -111,41 +111,15 @@ def cost(asked: Asked) -> dict[str, Any]:
 @lru_cache(maxsize=256)
 def attack(asked: Asked) -> dict[str, Any]:
     """The errors that every test for one client makes at least, and two readings of them, rounded against us."""
-    event, by = asked.setting.event(), accountant("auto")
-    rates = _rates()
-    misses = [by.tradeoff(event, rate) for rate in rates]
-    found = 1.0 - by.tradeoff(event, _FALSE_ALARMS)
-    guess = 0.5 + by.delta(event, 0.0) / 2
+    found = telling(asked.setting.event())
+    if found is None:
+        raise CannotAccount("of this setting it is not known how well anybody can tell.")
+    alarms, misses = zip(*found.curve, strict=True)
     return {
-        "false_alarms": rates,
+        "false_alarms": alarms,
         "misses": misses,
-        "said": [_point(rate, miss) for rate, miss in zip(rates, misses, strict=True)],
-        "guess": _above(guess),
-        "found": _above(found),
-        "at": _percent(_FALSE_ALARMS),
+        "said": [f"{number(100 * a)} % false alarms: misses at least {share_down(m)}" for a, m in found.curve],
+        "guess": share_up(found.right),
+        "found": share_up(found.found(_FALSE_ALARMS)),
+        "at": f"{number(100 * _FALSE_ALARMS)} %",
     }
-
-
-def _rates() -> list[float]:
-    """False positive rates from 0 to 1, dense at both ends, where curves bend."""
-    small = [10 ** (power / 4) for power in range(-20, -4)]
-    even = [step / 100 for step in range(10, 91, 2)]
-    return [0.0, *small, *even, *(1.0 - rate for rate in reversed(small)), 1.0]
-
-
-def _point(false_alarms: float, misses: float) -> str:
-    return f"{_percent(false_alarms)} false alarms: misses at least {_below(misses)}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %"
-
-
-def _above(share: float) -> str:
-    """A share in percent, not less than it is."""
-    return f"{min(100.0, math.ceil(1000 * share - 1e-9) / 10):g} %"
-
-
-def _below(share: float) -> str:
-    """A share in percent, not more than it is."""
-    return f"{math.floor(1000 * share) / 10:g} %"

@@ -13,6 +13,7 @@ from sfumato.errors import SfumatoError
 from sfumato.report import parts
 from sfumato.report.audits import audits
 from sfumato.report.curves import thinned
+from sfumato.report.promise import guarantee
 from sfumato.report.read import Record, finite, read_runs
 from sfumato.report.words import MISSING, bound, label, measured, number
 from sfumato.run.lock import is_held
@@ -105,7 +106,7 @@ def whole(runs: Runs, name: str) -> dict[str, Any]:
     return {
         **_brief(name, folder, seen),
         "curves": curves,
-        "guarantee": "" if record is None else parts.guarantee(record),
+        "guarantee": "" if record is None else guarantee(record),
         "audits": "" if record is None else audits(record) or "",
     }
 
