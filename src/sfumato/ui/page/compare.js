@@ -32,9 +32,11 @@ function choice(run, chosen) {
 function show(names) {
   const page = byId("compare-page");
   page.hidden = names.length === 0;
+  byId("compare-state").textContent = names.length ? "Drawing the page of these runs." : "";
   if (names.length === 0) return page.removeAttribute("src");
   const query = new URLSearchParams(names.map((name) => ["run", name]));
   page.onload = () => {
+    byId("compare-state").textContent = "";
     const inside = page.contentDocument?.documentElement;
     if (!inside) return;
     const fit = () => (page.style.height = `${inside.querySelector("body").scrollHeight + 2}px`);
