@@ -17,6 +17,8 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SAYS = {
     "own_data": "round 20: accuracy",
     "budget": "stopped: round 9",
+    "fine_tune_head": "the statistics are as they were: True",
+    "low_rank_adapters": "656 of 6292 parameters were trained",
     "own_piece": "as stated by __main__.Signs",
     "own_sampler": "round 6: epsilon 2.053",
     "own_training": "r2 1.00",

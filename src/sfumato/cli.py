@@ -70,14 +70,30 @@ def _misspelt(error: Any, words: list[str]) -> int:
     message = str(error.format_message())
     if hasattr(error, "possibilities"):
         known = [flag for one in (context.command.params if context else ()) for flag in one.opts]
-        near = difflib.get_close_matches(str(option), known, n=1)
-        message = f"there is no option {option}." + (f" Did you mean '{near[0]}'?" if near else "")
+        message = f"there is no option {option}." + _near(str(option).replace("_", "-"), known)
+    elif message.startswith("No such command") and (recipe := _recipe_among(words)):
+        message = f"there is no command {recipe!r}. Did you mean 'sfumato train {recipe}'?"
     elif parameter is not None and error.message:
         message = f"{_as_given(parameter.opts, words)}: {error.message.partition(',')[0].rstrip('.').lower()}."
     ended = message if message.endswith((".", "?")) else message + "."
     where = f" See {context.command_path} --help." if context else ""
     _say(f"sfumato: {ended[0].lower()}{ended[1:]}{where}")
     return int(error.exit_code)
+
+
+def _near(option: str, known: list[str]) -> str:
+    """The option that begins so, if there is one; else the most similar."""
+    begin = sorted(flag for flag in known if flag.startswith(option))
+    bare = {flag.lstrip("-"): flag for flag in known}  # all are alike in their dashes
+    near = begin[:1] or [bare[name] for name in difflib.get_close_matches(option.lstrip("-"), bare, n=1)]
+    return f" Did you mean '{near[0]}'?" if near else ""
+
+
+def _recipe_among(words: list[str]) -> str | None:
+    """The first word, if it is a recipe, which `train` trains."""
+    from sfumato.recipes import RECIPES
+
+    return words[0] if words[0] in RECIPES else None
 
 
 def _as_given(flags: list[str], words: list[str]) -> str:
@@ -99,4 +115,6 @@ def _unexpected(error: Exception) -> int:
 
 
 def _say(words: str) -> None:
-    print(words, file=sys.stderr, flush=True)
+    from sfumato.commands.paragraphs import print_lines
+
+    print_lines(words, err=True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sfumato.round import Round
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class UnitDerivation:
     """What is proven for one unit: its relation, the event of one round in each view, and the steps that led there."""
 
@@ -40,6 +40,9 @@ class UnitDerivation:
     until: int | None = None  # how many rounds are taken part in, counted from the first; None: all
     swapped: UnitDerivation | None = None  # the same walk under replace, where that is another relation and is proven
     parts: tuple[tuple[tuple[int, ...], UnitDerivation], ...] = ()  # a walk for each group of clients; first all others
+
+    def __repr__(self) -> str:
+        return f"UnitDerivation(one {self.unit}, {self.relation.words}; each round costs: {_short(self.world.words())})"
 
     def times(self, rounds: int, start: int = 0) -> int:
         """How often the events are due from round `start` on, up to that many rounds; rounds are counted from 0."""
@@ -85,7 +88,7 @@ def _by_client(found: list[tuple[tuple[int, ...], Event | None]]) -> Event | Non
     return ByClient(default[0], tuple((tuple(sorted(who)), event) for event, who in others))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Derivation:
     """What is proven for a round at one population and dimension. `units` holds only what is proven."""
 
@@ -94,6 +97,10 @@ class Derivation:
     primary: UnitDerivation  # of the unit that the round must hide
     units: dict[Unit, UnitDerivation]
     refused: dict[Unit, UnsoundRound]
+
+    def __repr__(self) -> str:
+        proven = " and ".join(f"one {unit}" for unit in self.units) or "nobody"
+        return f"Derivation({self.population:,} clients, dimension {self.dimension:,}; for {proven})"
 
 
 def pieces(round: Round) -> Iterator[tuple[str, Any]]:

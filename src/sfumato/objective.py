@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from sfumato import measures
 from sfumato.errors import BadValue
 from sfumato.measures import Sums
+from sfumato.several_inputs import taking
 
 if TYPE_CHECKING:
     from sfumato.data.population import Records
@@ -106,7 +107,7 @@ def check_loss(objective: Objective, outputs: Tensor, y: Tensor) -> Tensor:
 def evaluate(
     model: Callable[[Tensor], Tensor], records: Records, objective: Objective, batch_size: int = 1000
 ) -> dict[str, float]:
-    """The summary of a model on records; a module is put into evaluation mode for it, and back.
+    """The summary of a model on records, of one input or of several; a module is put into evaluation mode for it, and back.
 
     Without records every number is NaN.
     """
@@ -114,6 +115,7 @@ def evaluate(
         raise BadValue(f"batch_size={batch_size} must be at least 1.")
     sums: dict[str, Tensor] = {}
     total = 0.0
+    model = taking(model, records.inputs) if isinstance(model, nn.Module) else model
     module = model if isinstance(model, nn.Module) else nn.Identity()
     device = next((p.device for p in module.parameters()), records.x.device)
     training = [layer for layer in module.modules() if layer.training]

@@ -26,6 +26,7 @@ from sfumato.pieces.protocol import (
     form,
 )
 
+_LONGEST = 600  # characters of a round that is shown
 # Any numbers would do: what is refused at these is refused everywhere.
 _MANY_CLIENTS, _SOME_DIMENSION = 10**9, 1000
 
@@ -39,7 +40,7 @@ class Unproven:
     claimed: Event | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Round:
     """One round: sample, local, client, channel, aggregate, server, optimizer, personal.
 
@@ -72,6 +73,12 @@ class Round:
         for slot, piece in pieces(self):
             _check_slot(slot, piece)
         self.derive(population=_MANY_CLIENTS, dimension=_SOME_DIMENSION)
+
+    def __repr__(self) -> str:
+        words = text(self)
+        return (
+            words if len(words) <= _LONGEST else f"{words[: _LONGEST - 4]} ..."
+        )  # one that names many clients is long
 
     def derive(self, *, population: int, dimension: int) -> Derivation:
         """What one round costs, at this population and dimension."""

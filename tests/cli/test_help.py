@@ -1,4 +1,4 @@
-"""Help of the commands of a federation, in terminals of any width."""
+"""Help in terminals of any width: whole, and no wider than they are."""
 
 from __future__ import annotations
 
@@ -9,6 +9,25 @@ import sys
 import pytest
 
 COMMANDS = ("deploy", "server", "node", "node check", "node key")
+OTHERS = (
+    "train", "tune", "recipes", "explain", "evaluate", "audit", "report", "account", "plan", "curve", "ledger", "reproduce",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("columns", ["60", "80", "100"])
+def test_help_of_all_other_commands_is_whole(columns: str) -> None:
+    """In one process, as it takes long to begin."""
+    code = f"from sfumato.cli import run\nfor one in {OTHERS}: assert run([one, '--help']) == 0"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "COLUMNS": columns},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "…" not in done.stdout and all(f"sfumato {one} " in done.stdout for one in OTHERS)
+    assert max(map(len, done.stdout.splitlines())) <= int(columns)
 
 
 @pytest.mark.parametrize("columns", ["40", "80"])

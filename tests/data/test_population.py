@@ -57,7 +57,8 @@ def test_a_client_without_records_is_legal() -> None:
         ((torch.zeros(3, 2), np.array(["a", "b", "c"])), "y is a ndarray"),
         ((torch.tensor(1.0), torch.zeros(1)), "x is a single number"),
         ({"x": torch.zeros(3)}, "has x, but not y"),
-        ({"images": 1, "labels": 2}, "has images, labels, but not x and y"),
+        ({"images": 1, "targets": 2}, "has images, targets, but not x and y"),
+        ({"images": 1, "labels": torch.zeros(2)}, "images is a int"),
         ({"x": 1, "y": 2, "x_test": 3}, "has x, y, x_test, but not y_test"),
         (PublicData("public", Records(*PAIR)), "is a PublicData"),
         (Client(torch.zeros(3), None), "is a Tensor"),  # type: ignore[arg-type]

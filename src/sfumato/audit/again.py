@@ -17,6 +17,7 @@ from sfumato.engine.keys import Keys
 from sfumato.engine.plan import Plan
 from sfumato.engine.slots import Opening, Slots
 from sfumato.key import Key
+from sfumato.models import training_mode
 from sfumato.objective import Objective, regression
 from sfumato.pieces.context import StepContext
 from sfumato.round import Round
@@ -65,7 +66,7 @@ class Again:
         loop = slots.alone or objective is not None
         plan = Plan() if loop else Plan("stacked", min(_BLOCK, population.size))
         example = population.client(0).train
-        job = Job(slots, module.train(), objective or regression(), Records(example.x[:2], example.y[:2]))
+        job = Job(slots, training_mode(module), objective or regression(), Records(example.x[:2], example.y[:2]))
         return Again(Cohort(Clients(job, population, plan)), population.size, rounds)
 
     @property

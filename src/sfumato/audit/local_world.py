@@ -18,6 +18,7 @@ from sfumato.engine.simulate import job_of
 from sfumato.errors import BadValue
 from sfumato.key import Key
 from sfumato.local.task import Task
+from sfumato.models import training_mode
 from sfumato.objective import Objective
 from sfumato.pieces.mean import RealisedMean
 from sfumato.pieces.protocol import LocalPiece
@@ -71,7 +72,7 @@ class LocalWorld:
         return choose(job.slots, job.module, job.objective, job.example, models)
 
     def train(self, choices: Tensor, keys: Sequence[Key], plan: Plan) -> Tensor:
-        module, layout = copy.deepcopy(self.module).train(), Layout.of(self.module)
+        module, layout = training_mode(copy.deepcopy(self.module)), Layout.of(self.module)
         start, pairs = layout.row(module), self.units.pairs
         places = torch.arange(pairs)
         rows = [torch.where(choice, places, places + pairs) for choice in choices]

@@ -24,6 +24,7 @@ from sfumato.key import Key
 from sfumato.local.dp_sgd import DpSgd, PlainSteps
 from sfumato.local.sgd import Sgd
 from sfumato.local.task import Task
+from sfumato.models import training_mode
 from sfumato.pieces.sampler import Everyone
 from sfumato.round import Round
 from sfumato.run.prepare import Prepared
@@ -81,7 +82,7 @@ class Victim:
         """The model that the client was sent."""
         module = copy.deepcopy(self.prepared.module)
         Layout.of(module).write(self.params, module)
-        return module.train()
+        return training_mode(module)
 
     def _job(self, round: Round) -> Job:
         prepared = self.prepared

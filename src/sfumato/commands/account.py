@@ -8,7 +8,6 @@ import typer
 
 from sfumato.account.event import Relation
 from sfumato.commands.answers import Json, read_setting, refusing, show
-from sfumato.guarantee import rounded_up
 
 Noise = Annotated[
     str, typer.Option(help="gaussian:Z, laplace-l2:B (over the L2 clip norm), laplace:B, staircase:B (over the L1).")
@@ -66,10 +65,6 @@ def unit_of(votes: str, order: int) -> str:
 
 
 def _lines(answer: dict[str, Any]) -> list[str]:
-    epsilon = answer["epsilon"]
-    size = (
-        "no finite epsilon" if epsilon is None else f"epsilon = {rounded_up(epsilon, 6)} at delta = {answer['delta']:g}"
-    )
     of = unit_of(answer["votes"], answer["order"])
     rows = [
         ("unit", f"one {answer['unit']}"),
@@ -85,4 +80,4 @@ def _lines(answer: dict[str, Any]) -> list[str]:
     ]
     for value in answer["approximations"].values():
         rows.append(("not proven", f"mu = {value['mu']:.4g}, epsilon = {value['epsilon']:.4g} ({value['label']})"))
-    return [size, *(f"  {name:<12} {text}" for name, text in rows)]
+    return [answer["headline"], *(f"  {name:<12} {text}" for name, text in rows)]

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from sfumato.account.event import Unit
+from sfumato.commands.paragraphs import print_lines
 from sfumato.errors import BadValue, SfumatoError, UnsoundRound, nearest, refused_by_system
 from sfumato.pieces.sampler import Drawn, FixedSize, parse_drawn
 from sfumato.planning.setting import Setting, parse_noise, parse_relation
@@ -76,4 +77,7 @@ def refusing(json: bool) -> Iterator[None]:
 
 def show(answer: dict[str, Any], lines: list[str], json: bool) -> None:
     """The answer, for programs or for people."""
-    typer.echo(jsonlib.dumps(answer, indent=2) if json else "\n".join(lines))
+    if json:
+        typer.echo(jsonlib.dumps(answer, indent=2))
+    else:
+        print_lines(*lines)

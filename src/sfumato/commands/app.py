@@ -12,10 +12,11 @@ from sfumato.commands.audit import audit
 from sfumato.commands.curve import curve
 from sfumato.commands.deploy import deploy
 from sfumato.commands.evaluate import evaluate
+from sfumato.commands.explain import explain
 from sfumato.commands.ledger import ledger
 from sfumato.commands.node import node
 from sfumato.commands.plan import plan
-from sfumato.commands.recipes import explain, recipes
+from sfumato.commands.recipes import recipes
 from sfumato.commands.report import report
 from sfumato.commands.reproduce import reproduce
 from sfumato.commands.server import server
@@ -25,7 +26,7 @@ from sfumato.commands.ui import ui
 from sfumato.version import __version__
 
 _COLUMNS = shutil.get_terminal_size().columns
-_NARROW = _COLUMNS < 60  # framed help would cut words off
+_NARROW = _COLUMNS < 80  # framed help would cut words off
 _WIDTH = {"terminal_width": _COLUMNS - 2} if _NARROW else None
 
 app = typer.Typer(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sfumato.budget.budgets import read
 from sfumato.commands.options import KEYS, flag
+from sfumato.commands.suggest import refuse_misplaced
 from sfumato.errors import BadValue, nearest
 from sfumato.recipes import find
 from sfumato.run.request import DataRequest, Request, parse_setting
@@ -24,8 +25,7 @@ def request_from(
     recipe: str | None, config: str | None, chosen: dict[str, Any], settings: list[str]
 ) -> tuple[Request, frozenset[str]]:
     """The config, else the defaults, with what the options and then --set change; and the keys that these have set."""
-    if recipe:
-        find(recipe)
+    refuse_misplaced(recipe or None, chosen.get("data"), chosen.get("model"))
     request = Request.from_toml(Path(config)) if config else Request.of_recipe(recipe)
     request.require_named("simulate(round, population, module, objective, ...).")
     if recipe:
@@ -41,7 +41,7 @@ def request_from(
         if name not in KEYS and name not in options:
             if request.pieces is not None:
                 raise BadValue(f"{flag(name)}: the config holds a whole round, which takes no option of a recipe.")
-            raise BadValue(f"the recipe {request.recipe!r} has no option {flag(name)}. {nearest(name, options)}")
+            refuse_unknown(request.recipe, [name])
         changes.append((KEYS[name].path if name in KEYS else f"options.{name}", value))
     changes += [parse_setting(words) for words in settings]
     if ("epsilon", "none") in changes:  # first: a config's budget excludes --unproven
@@ -53,6 +53,14 @@ def request_from(
     if request.central and not config and "evaluate_every" not in keys:
         request = replace(request, evaluate_every=max(1, request.rounds // _EVALUATIONS))
     return _with_a_budget(request, taken_away="epsilon" in keys), frozenset(keys)
+
+
+def refuse_unknown(recipe: str, names: Iterable[str]) -> None:
+    """Refuse options that a recipe does not have, and name the nearest that it has."""
+    known = find(recipe).options
+    for name in names:
+        if name not in known:
+            raise BadValue(f"the recipe {recipe!r} has no option {flag(name)}. {nearest(name, known)}")
 
 
 def auto_from(chosen: dict[str, Any], config: str | None) -> float | None:

@@ -14,6 +14,7 @@ from sfumato.account.event import Unit
 from sfumato.commands.answers import parse_unit, refusing, show
 from sfumato.commands.asked import request_from
 from sfumato.commands.options import flag, option, signature
+from sfumato.commands.paragraphs import print_lines
 from sfumato.commands.progress import Runs
 from sfumato.errors import BadValue
 from sfumato.recipes import RECIPES
@@ -43,7 +44,7 @@ def _audit(target: str, **given: Any) -> int:
         )
     if folder is None and target not in RECIPES:
         raise BadValue(f"{target}: neither the folder of a run nor a recipe. Give e.g. runs/first, or dp-fedavg.")
-    say = _silent if quiet or as_json else lambda words: typer.echo(words, err=True)
+    say = _silent if quiet or as_json else lambda words: print_lines(words, err=True)
     if (name := own.pop("attack", None)) is not None:
         return _attack(folder, name, own, say, quiet, as_json)
     if "shadows" in own:
@@ -135,7 +136,7 @@ def _attack(
     if as_json:
         typer.echo(found.to_json(), nl=False)
     elif not quiet:
-        typer.echo("\n".join(_lines(found)))
+        print_lines(*_lines(found))
     return 0
 
 
@@ -171,7 +172,7 @@ def _tell(verdict: Verdict, found: Found | None, quiet: bool, as_json: bool) -> 
         lines += [] if found is None else ["", "This artefact:", *_lines(found)]
         show(answer, lines, False)
     elif verdict.broken:
-        typer.echo(verdict.sentence, err=True)
+        print_lines(verdict.sentence, err=True)
 
 
 def _silent(words: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -11,6 +11,9 @@ from sfumato.commands.account import Curious, Dimension, RelationOption
 from sfumato.commands.answers import Json, read_setting, refusing, show
 from sfumato.errors import BadValue
 from sfumato.planning.setting import Setting
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Value = TypeVar("Value", str, int)
 
@@ -46,22 +49,34 @@ def curve(
 
 
 def draw(curves: list[dict[str, Any]], output: Path) -> None:
-    """All curves in one picture."""
-    from matplotlib.figure import Figure
+    """All curves in one picture, in the style of the report's."""
+    from sfumato.report.pictures import drawn
 
     if output.suffix not in (".png", ".svg", ".pdf"):
         raise BadValue(f"--output {output}: the name must end in .png, .svg or .pdf.")
-    figure = Figure(figsize=(5.5, 5), layout="constrained")
-    axes = figure.add_subplot()
-    axes.plot([0, 1], [1, 0], color="0.7", linestyle=":", label="nothing can be told")
-    for one in curves:
-        axes.plot(one["false_positive_rate"], one["false_negative_rate"], label=one["label"])
-    axes.set(xlabel="false positive rate", ylabel="false negative rate, at least", xlim=(0, 1), ylim=(0, 1))
-    axes.legend(fontsize="small", loc="upper right")
+    picture = drawn("trade-off", "The errors of an attacker", lambda: _figure(curves), output.suffix[1:])
     try:
-        figure.savefig(output)
+        output.write_bytes(picture)
     except OSError as error:
         raise BadValue(f"--output {output}: cannot be written ({error.strerror}).") from None
+
+
+def _figure(curves: list[dict[str, Any]]) -> Figure:
+    from matplotlib.figure import Figure
+
+    from sfumato.report.pictures import INK, SERIES
+
+    figure = Figure(figsize=(5.0, 4.5 + 0.25 * len(curves)))
+    axes = figure.add_subplot()
+    axes.plot([0, 1], [1, 0], color=INK, linestyle=(0, (1.5, 2)), linewidth=1.2, label="nothing can be told")
+    for index, one in enumerate(curves):
+        color, rates = SERIES[index % len(SERIES)], one["false_positive_rate"]
+        axes.plot(rates, one["false_negative_rate"], color=color, label=one["label"], clip_on=False)
+    axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    axes.set_xlabel("False positive rate", labelpad=6)
+    axes.set_ylabel("False negative rate, at least", labelpad=6)
+    figure.legend(loc="outside lower center", ncols=1, labelcolor=INK, fontsize=9.5)
+    return figure
 
 
 def _numbers(setting: Setting, name: str, points: int) -> dict[str, Any]:

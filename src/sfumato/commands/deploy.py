@@ -11,11 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from sfumato.commands.answers import refusing
 from sfumato.commands.asked import request_from
 from sfumato.commands.options import option, signature
+from sfumato.commands.paragraphs import print_lines
 from sfumato.errors import BadValue
 from sfumato.run.request import Request
 
@@ -46,7 +45,7 @@ def _deploy(recipe: str | None, **given: Any) -> None:
             f"--local {local}: a trial shares out a data set with a name, and {request.data.name} is with its owners."
         )
     files = deploy(request, nodes or local, out, place)
-    typer.echo(f"{out / 'README.md'} has the commands for the server and for each of {len(files)} nodes")
+    print_lines(f"{out / 'README.md'} has the commands for the server and for each of {len(files)} nodes")
     if local:
         from sfumato.commands.server import serve_run
 

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from sfumato.commands.answers import Json, show
+from sfumato.commands.preparing import preparing
 from sfumato.errors import DataError
 
 
 def evaluate(run: Annotated[Path, typer.Argument(help="The folder of a finished run.")], json: Json = False) -> None:
     """Evaluate a run's model on the public test split of its data set."""
+    with preparing(json):
+        answer, metrics = _measured(run)
+    show(answer, [f"{name:<18} {value:.4f}" for name, value in metrics.items()], json)
+
+
+def _measured(run: Path) -> tuple[dict[str, Any], dict[str, float]]:
     from sfumato.objective import evaluate as measure
     from sfumato.run.folder import load
     from sfumato.run.prepare import prepare
@@ -28,5 +35,4 @@ def evaluate(run: Annotated[Path, typer.Argument(help="The folder of a finished 
     if prepared.test is None:
         raise DataError(f"{summary['data']} has no public test data, so nothing can be measured without a cost.")
     metrics = measure(load(run), prepared.test.records, prepared.objective)
-    answer = {"run": str(run), "data": summary["data"], "epsilon": summary["epsilon"], **metrics}
-    show(answer, [f"{name:<18} {value:.4f}" for name, value in metrics.items()], json)
+    return {"run": str(run), "data": summary["data"], "epsilon": summary["epsilon"], **metrics}, metrics

@@ -31,7 +31,7 @@ def ledger(
     """List a ledger: its runs, what they spent together, and what that proves."""
     from sfumato.guarantee import check_delta
     from sfumato.ledger.ledger import Budget, Ledger
-    from sfumato.report.ledgers import contents, lines, reading_delta
+    from sfumato.report.ledgers import contents, guarantees, lines, reading_delta
 
     book = Ledger(file / "ledger.sqlite" if file.is_dir() else file, None)
     if damage := book.damage():
@@ -57,11 +57,12 @@ def ledger(
             )
         book.set_own_budgets(own.lines(unit))
     at = check_delta(reading_delta(book) if delta is None else delta)
-    found = contents(book, at)
+    proven = guarantees(book, at)
+    found = contents(book, at, proven)
     if export is not None:
         if export.exists():
             raise BadValue(f"--export {export} exists already. Give another file.")
         export.write_text(jsonlib.dumps(found, indent=2) + "\n")
         typer.echo(f"{export}")
     else:
-        show(found, lines(book, found, at), json)
+        show(found, lines(book, found, at, proven), json)

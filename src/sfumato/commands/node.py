@@ -92,7 +92,9 @@ def check(
     config: Annotated[Path | None, typer.Option(metavar="NODE.TOML", help="What the owner allows.")] = None,
     terms: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The terms of a run, as a server sends them: would it be allowed?"),
+        typer.Option(
+            metavar="FILE", help="The terms of a run, as a server sends them, to say whether it would be allowed."
+        ),
     ] = None,
     json: Json = False,
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 
 from sfumato.recipes import RECIPES
+from sfumato.recipes.sentences import SENTENCES
 from sfumato.run.request import DataRequest, ModelRequest, Request
 
 
@@ -35,47 +36,6 @@ def _keys() -> Iterator[tuple[str, Key]]:
 
 
 KEYS = dict(_keys())
-_RECIPE_HELP = {
-    "sample": "poisson:RATE, fixed:SIZE or everyone.",
-    "relation": "add_remove, replace or zero_out; else the sampler's own.",
-    "batch": "Records of a local step (dp-sgd: of a round): fixed:SIZE, poisson:RATE or everyone.",
-    "records": "The fewest records that a client has: declared and public. dp-sgd: how many there are; of data known by name they "
-    "are counted.",
-    "optimizer": "Of the clients, or of dp-sgd: sgd, momentum or adam.",
-    "helper_weight": "Weight of the global model in a client's own; 1 keeps no own models.",
-    "clip": "L2 norm that a whole update (dp-sgd, prifedsync: a record's gradient) is clipped to; udp-fl: in the norm of its law, "
-    "0 is 1 under L2 and 4 under L1.",
-    "law": "Of the noise: gaussian or laplace-l2 (L2 clip), laplace or staircase (L1 clip); unproven: laplace-as-published, "
-    "staircase-as-published.",
-    "aggregate": "mean, median, trimmed, geometric; on --public-records: mode-connectivity, or its control mean-then-public.",
-    "shuffle": "Somebody permutes the messages before the server sees them.",
-    "scaffold": "Control variates against drift (SCAFFOLD, option II).",
-    "noise_multiplier": "Standard deviation of the noise over the clip norm; --epsilon finds it for you.",
-    "queries": "How many public records clients vote on in a round.",
-    "classes": "How many classes there are; else as many as the data have.",
-    "k": "How many of its nearest records a client votes with.",
-    "stddev": "Standard deviation of the noise in votes (pate-fl, knn-fl); --epsilon finds it for you.",
-    "stddev_of": "Whose votes --stddev counts: clients, or neighbours, of which each client has k.",
-    "shares": "Clients add shares of the noise, in a (simulated) secure sum, so that it holds against the server.",
-    "teacher": "The model of a client that votes.",
-    "adapt": "Bring teachers closer to the public records: none, coral or adversarial.",
-    "attributes": "Clients vote for up to so many attributes, instead of for one class.",
-    "student": "How the server learns from votes: ridge (one linear layer, closed form), fit or vat.",
-    "order": "What is asked in later rounds: in-order, balanced or uncertain.",
-    "weight_cap": "Weigh clients by min(records, cap) / cap; 0 weighs all the same.",
-    "lr": "Learning rate of the clients, or of dp-sgd.",
-    "epochs": "Local passes over a client's records.",
-    "steps": "Local steps instead of epochs, if not 0.",
-    "batch_size": "Records in a local step.",
-    "momentum": "Momentum of the clients, or of dp-sgd's optimizer momentum.",
-    "weight_decay": "Weight decay of the clients, or of dp-sgd.",
-    "micro_batch": "Records in work at once, which changes speed and no result; 0: as many as suit the model.",
-    "lr_decay": "Factor on the learning rate after each round.",
-    "proximal": "Strength of the pull to the global model (FedProx).",
-    "server_optimizer": "sgd, momentum or adam.",
-    "server_lr": "Learning rate of the server.",
-    "average": "Report an average of iterates, with this decay per round; 0 reports the last.",
-}
 _METAVARS = {int: "N", float: "X", bool: "", str: "TEXT"}
 
 
@@ -92,23 +52,39 @@ def option(name: str, kind: Any, text: str, panel: str, metavar: str | None = No
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
+def _in_words(defaults: dict[str, list[str]]) -> str:
+    """The default that most recipes have, and who has another; nothing is said of one that is empty, or off.
+
+    >>> _in_words({"0.5": ["dp-fedavg", "fedavg"], "0.1": ["nbafl"]}), _in_words({"": ["dp-fedavg"]})
+    (' Default: 0.5 (nbafl: 0.1).', '')
+    """
+    usual, *others = sorted(defaults, key=lambda value: -len(defaults[value]))
+    if usual == "False":
+        return ""
+    own = "; ".join(f"{', '.join(defaults[value])}: {value}" for value in others if value)
+    shown = (f" Default: {usual}" + (f" ({own})" if own else "")) if usual else f" Default: {own}" if own else ""
+    return shown and f"{shown}."
+
+
+def recipe_options() -> list[inspect.Parameter]:
+    """The arguments of every recipe as options, each with its sentence and its defaults."""
+    seen: dict[str, tuple[Any, dict[str, list[str]]]] = {}
+    for recipe in RECIPES.values():
+        for name, parameter in recipe.options.items():
+            defaults = seen.setdefault(name, (parameter.annotation, {}))[1]
+            defaults.setdefault(str(parameter.default), []).append(recipe.name)
+    return [
+        option(name, kind, SENTENCES[name] + _in_words(defaults), "Recipe") for name, (kind, defaults) in seen.items()
+    ]
+
+
 def signature() -> inspect.Signature:
     """The options of `train`: keys of run.toml, and the arguments of every recipe."""
     text = f"{', '.join(RECIPES)}; see sfumato recipes. By default dp-fedavg."
     named = Annotated[str | None, typer.Argument(help=text, metavar="RECIPE", show_default=False)]
     parameters = [inspect.Parameter("recipe", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=named)]
     parameters += [option(name, key.kind, key.help, "What to train") for name, key in KEYS.items()]
-    seen: dict[str, tuple[Any, list[str]]] = {}
-    for recipe in RECIPES.values():
-        for name, parameter in recipe.options.items():
-            seen.setdefault(name, (parameter.annotation, []))[1].append(f"{recipe.name}: {parameter.default}")
-    for name, (kind, defaults) in seen.items():
-        values = sorted({default.partition(": ")[2] for default in defaults})
-        shown = values[0] if len(values) == 1 else ", ".join(defaults)
-        text = _RECIPE_HELP.get(name, f"{name.replace('_', ' ').capitalize()}.") + (
-            f" Default: {shown}." if shown else ""
-        )
-        parameters.append(option(name, kind, text, "Recipe"))
+    parameters += recipe_options()
     panel = "Run"
     parameters += [
         option("budgets", str, "A file with each client's own (epsilon, delta), in place of --epsilon.", panel, "FILE"),

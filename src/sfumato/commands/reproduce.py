@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from sfumato.commands.paragraphs import print_lines
 from sfumato.errors import BadValue
 from sfumato.reproduce import TABLES, make
 
@@ -34,7 +35,7 @@ def reproduce(
     if not name:
         width = max(map(len, TABLES))
         for known, summary in TABLES.items():
-            typer.echo(f"{known:<{width}}  {summary}")
+            print_lines(f"{known:<{width}}  {summary}")
         return
     if full and quick:
         raise BadValue("--full and --quick exclude each other. Give one of them, or neither.")
@@ -45,8 +46,8 @@ def reproduce(
 
     folder = out or Path("reproduced") / (name if scale == "default" else f"{name}-{scale}")
     if table.scaled:
-        typer.echo(f"{scale}: {table.scaled}", err=True)
+        print_lines(f"{scale}: {table.scaled}", err=True)
     jobs = jobs or (1 if quick else os.cpu_count() or 1)
-    done = run_table(table, folder, lambda line: typer.echo(line, err=True), jobs)
+    done = run_table(table, folder, lambda line: print_lines(line, err=True), jobs)
     typer.echo(as_markdown(table, done))
     typer.echo(f"written to {folder}: table.md, table.json and pictures")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sfumato.commands.answers import refusing
+from sfumato.commands.paragraphs import print_lines
 from sfumato.commands.train import caution, new_folder, resumed, tell
 from sfumato.errors import BadValue, BudgetExceeded
 from sfumato.run.request import Request
@@ -82,7 +83,7 @@ def serve_run(
                 _over(wire, prepared, settings, folder, resume=resume, quiet=quiet)
     except KeyboardInterrupt:
         begun = (folder / "checkpoint.safetensors").exists()
-        typer.echo(f"interrupted; go on with: sfumato server --resume {folder}" if begun else "interrupted", err=True)
+        print_lines(f"interrupted; go on with: sfumato server --resume {folder}" if begun else "interrupted", err=True)
         raise typer.Exit(130) from None
 
 
@@ -93,7 +94,7 @@ def _over(wire: Wire, prepared: Prepared, settings: Settings, folder: Path, *, r
 
     def say(words: str) -> None:
         if not quiet:
-            typer.echo(words, err=True)
+            print_lines(words, err=True)
 
     served = Served(prepared, wire, settings, folder, resume=resume, page=write_page, tell=say)
     stopped = None
@@ -109,5 +110,5 @@ def _over(wire: Wire, prepared: Prepared, settings: Settings, folder: Path, *, r
         if not quiet:
             tell(run.simulation, served.run.prepared, folder)
     if stopped:
-        typer.echo(f"sfumato: {stopped}", err=True)
+        print_lines(f"sfumato: {stopped}", err=True)
         raise typer.Exit(3)

@@ -14,6 +14,8 @@ import typer
 from sfumato.commands.answers import refusing
 from sfumato.commands.asked import auto_from, cohort_from, request_from
 from sfumato.commands.options import KEYS, flag, signature
+from sfumato.commands.paragraphs import print_lines
+from sfumato.commands.preparing import preparing
 from sfumato.errors import BadValue, BudgetExceeded, DataError
 from sfumato.run.request import Request, resolved
 
@@ -24,8 +26,15 @@ if TYPE_CHECKING:
 
 
 def _train(recipe: str | None, **given: Any) -> None:
+    quiet, as_json = bool(given.pop("quiet", False)), bool(given.pop("json", False))
+    with preparing(quiet or as_json):
+        ready = _prepared(recipe, **given)
+    train_as_prepared(**ready, quiet=quiet, as_json=as_json)
+
+
+def _prepared(recipe: str | None, **given: Any) -> dict[str, Any]:
+    """What `train_as_prepared` needs, from the words of the command line."""
     chosen = {name: value for name, value in given.items() if value is not None and value != []}
-    quiet, as_json = bool(chosen.pop("quiet", False)), bool(chosen.pop("json", False))
     resume, config, out = chosen.pop("resume", None), chosen.pop("config", None), chosen.pop("out", None)
     settings = chosen.pop("set", [])
     if resume is not None and "shards" in chosen:
@@ -58,7 +67,7 @@ def _train(recipe: str | None, **given: Any) -> None:
     begun = folder if resume is not None else None
     auto = None if seconds is None else Auto(keys, seconds)
     prepared = prepare(request, found, auto=auto, folder=begun)
-    train_as_prepared(prepared, folder, resume=resume is not None, quiet=quiet, as_json=as_json, cohort=cohort)
+    return {"prepared": prepared, "folder": folder, "resume": resume is not None, "cohort": cohort}
 
 
 def train_as_prepared(
@@ -81,7 +90,9 @@ def train_as_prepared(
         tell_choices(prepared)
         caution(prepared, err=True)
     try:
-        with closing(Run(prepared, folder, resume=resume, page=write_page, cohort=cohort or Here)) as run:
+        with preparing(quiet or as_json):
+            ready = Run(prepared, folder, resume=resume, page=write_page, cohort=cohort or Here)
+        with closing(ready) as run:
             try:
                 follow(run, quiet=quiet or as_json)
             except BudgetExceeded as error:
@@ -91,10 +102,10 @@ def train_as_prepared(
             elif not quiet:
                 tell(run.simulation, prepared, folder)
     except KeyboardInterrupt:
-        typer.echo(f"interrupted; go on with: sfumato train --resume {folder}", err=True)
+        print_lines(f"interrupted; go on with: sfumato train --resume {folder}", err=True)
         raise typer.Exit(130) from None
     if stopped:
-        typer.echo(f"sfumato: {stopped}", err=True)
+        print_lines(f"sfumato: {stopped}", err=True)
         raise typer.Exit(3)
 
 
@@ -103,7 +114,7 @@ def tell_choices(prepared: Prepared) -> None:
     if prepared.choices:
         names = {key.path: name for name, key in KEYS.items()}
         options = ((names.get(choice.key, choice.key.rpartition(".")[2]), choice.value) for choice in prepared.choices)
-        typer.echo(f"auto: {' '.join(f'{flag(name)} {value}' for name, value in options)}")
+        print_lines(f"auto: {' '.join(f'{flag(name)} {value}' for name, value in options)}")
 
 
 def caution(prepared: Prepared, *, err: bool) -> None:
@@ -112,7 +123,7 @@ def caution(prepared: Prepared, *, err: bool) -> None:
 
     said = words.caution(prepared.request.chosen_delta, prepared.request.units, str(prepared.round.unit))
     if said and not (prepared.round.nonprivate or prepared.round.unproven):
-        typer.echo(f"caution: {said}", err=err)
+        print_lines(f"caution: {said}", err=err)
 
 
 def resumed(folder: Path, rounds: int | None, command: str = "train") -> tuple[Request, Mapping[str, Any]]:
@@ -153,36 +164,37 @@ def new_folder(out: str | None, request: Request) -> Path:
 
 
 def tell(run: Simulation, prepared: Prepared, folder: Path) -> None:
-    """What a finished run reached and what it cost, in sentences."""
+    """What a finished run reached and what it cost: first the numbers, then what they mean."""
     from sfumato.account.event import Unit
-    from sfumato.guarantee import rounded_up
+    from sfumato.guarantee import rounded_up, told_once
 
-    typer.echo("")
     summary, delta = json.loads((folder / "run.json").read_text()), prepared.request.chosen_delta
+    proven = told_once(run.guarantee(delta), run.guarantee(delta, server=True))
+    print_lines("")
     if summary["accuracy"] is not None:
         rounds = "1 round" if summary["rounds"] == 1 else f"{summary['rounds']} rounds"
-        typer.echo(f"{summary['primary']} {summary['accuracy']:.4f} on public test data after {rounds}")
+        print_lines(f"{summary['primary']} {summary['accuracy']:.4f} on public test data after {rounds}")
+    print_lines(*(one.headline for one in proven if one.epsilon is not None or one is proven[0]), "")
     if (basis := summary["basis"]) is not None:
         alone = rounded_up(basis["epsilon_alone"], 4)
-        typer.echo(
+        print_lines(
             f"basis: {basis['above_noise']} of {basis['dimension']} directions stand out of its noise; epsilon {alone} alone, and "
-            "counted below"
+            "counted in all others"
         )
-    typer.echo(str(run.guarantee(delta)))
-    typer.echo(str(run.guarantee(delta, server=True)))
+    print_lines(*map(str, proven))
     if summary["budgets"]:
         from sfumato.budget.words import in_words
 
-        typer.echo("\neach client's own budget, and the epsilon that was spent of it:")
-        typer.echo("\n".join(f"  {line}" for line in in_words(summary["budgets"])))
+        print_lines("", "each client's own budget, and the epsilon that was spent of it:")
+        print_lines(*(f"  {line}" for line in in_words(summary["budgets"])))
     caution(prepared, err=False)
     derivation = run.derivation
     if derivation.primary.unit is Unit.CLIENT and Unit.RECORD in derivation.units:
         epsilon = run.guarantee(delta, Unit.RECORD).epsilon
         if epsilon is not None:
             shown = rounded_up(epsilon, 4)
-            typer.echo(f"For one record of a client, swapped for another: epsilon {shown} at the same delta.")
-    typer.echo(f"report: {folder / 'report.html'}")
+            print_lines(f"For one record of a client, swapped for another: epsilon {shown} at the same delta.")
+    print_lines(f"report: {folder / 'report.html'}")
 
 
 def train(**given: Any) -> None:

@@ -14,6 +14,8 @@ import typer
 from sfumato.commands.answers import refusing
 from sfumato.commands.asked import request_from, seconds_from
 from sfumato.commands.options import option, signature
+from sfumato.commands.paragraphs import print_lines
+from sfumato.commands.preparing import preparing
 from sfumato.commands.train import new_folder, tell, tell_choices, train_as_prepared
 from sfumato.errors import BadValue
 
@@ -47,7 +49,8 @@ def _tune(recipe: str | None, **given: Any) -> None:
     from sfumato.tuning.candidates import candidates
 
     known = is_known(request) and request.data.task in TASKS  # else all that is not given has its default
-    prepared = prepare(request, auto=Auto(keys, seconds) if known else None)
+    with preparing(quiet or as_json):
+        prepared = prepare(request, auto=Auto(keys, seconds) if known else None)
     if prepared.basis is not None:
         raise BadValue(
             "tune: private-pca is paid for once, in a run that trains once. Use pca with --public, or train."
@@ -66,12 +69,12 @@ def _on_proxy(prepared: Prepared, proxy: str, tried: Sequence[Settings], say: bo
 
     def tell_of(one: Tried) -> None:
         if say:
-            typer.echo(f"  {one.score:.4f} on {proxy}: {in_words(one.settings)}", err=True)
+            print_lines(f"  {one.score:.4f} on {proxy}: {in_words(one.settings)}", err=True)
 
     found = choose_on_proxy(prepared, proxy, tried, tell_of)
     if say:
         tell_choices(prepared)
-        typer.echo(f"best on {proxy}, which cost nothing: {in_words(found[0].settings)}")
+        print_lines(f"best on {proxy}, which cost nothing: {in_words(found[0].settings)}")
     return with_settings(
         replace(prepared, choices=()), found[0].settings
     )  # what was varied may have come out otherwise
@@ -87,7 +90,7 @@ def _pay(
 
     selection = Selection.of(prepared, tried, Law(gamma_for(average)))
     if not (quiet or as_json):
-        typer.echo(f"a secret number of runs, {average:g} on average; nothing is shown before the end", err=True)
+        print_lines(f"a secret number of runs, {average:g} on average; nothing is shown before the end", err=True)
     simulation = selection.run(folder, prepared.request.seed)
     write_page(folder)
     if as_json:
@@ -95,7 +98,7 @@ def _pay(
     elif not quiet:
         tell_choices(prepared)
         told = json.loads((folder / "tune.json").read_text())
-        typer.echo(
+        print_lines(
             f"best of {len(tried)} settings, by a noisy score of {told['score']:.4f}: {in_words(told['settings'])}"
         )
         tell(simulation, prepared, folder)

@@ -61,7 +61,7 @@ class Origin(Protocol):
         """The population, from data that lie where this process runs."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Population:
     """Clients by number, loaded when drawn.
 
@@ -100,6 +100,9 @@ class Population:
             )
         if isinstance(self.size, bool) or not isinstance(self.size, int) or self.size < 1:
             raise BadValue(f"Population({self.name!r}): size={self.size!r} must be a positive whole number of clients.")
+
+    def __repr__(self) -> str:
+        return f"Population({self.name!r}, {self.size:,} client{'s' * (self.size != 1)})"
 
     def caution(self, unit: str) -> tuple[str, ...]:
         """What a guarantee for one unit must add: what the map of records assumes, and where records overlap that to hide a window
@@ -149,7 +152,7 @@ class Population:
         """The same people, each record's inputs mapped by themselves; what a client becomes is kept, if its data cannot change."""
         fingerprint = None if self.fingerprint is None else digest(self.fingerprint, function)
         assumes = (*self.assumes, *getattr(function, "assumptions", ()))
-        shape = self.example and Records(function(self.example.x), self.example.y)
+        shape = self.example and _mapped(function, self.example)
         same = replace(self, fingerprint=fingerprint, source="", origin=None, assumes=assumes, example=shape)
         return replace(same, load=_Mapped(self, function))
 
@@ -186,6 +189,8 @@ class Population:
     def from_list(clients: Any, name: str = "list", ids: Ids = None) -> Population:
         """Clients held in memory, each `(x, y)` or `(x, y, x_test, y_test)`. `ids` say who they are, one for each.
 
+        Where a record has several inputs, x is a dict or a tuple of tensors; a dict of inputs and `labels` will do for both.
+
         >>> Population.from_list([(torch.ones(3, 2), torch.zeros(3))] * 5, name="five").size
         5
         """
@@ -193,7 +198,8 @@ class Population:
             raise BadValue(f"Population.from_list: got {kind(clients)}. Give a list with one (x, y) per client.")
         checked = [as_client(item, f"client {number} of {name!r}") for number, item in enumerate(clients)]
         tensors = [tensor for client in checked for part in client if part is not None for tensor in part]
-        return Population(name, len(checked), checked.__getitem__, of_tensors(tensors)).with_ids(ids)
+        kinds = [str(inputs) for client in checked if (inputs := client.train.inputs) is not None]
+        return Population(name, len(checked), checked.__getitem__, of_tensors(tensors, *kinds)).with_ids(ids)
 
     @staticmethod
     def from_function(
@@ -281,7 +287,7 @@ class _Declared:
         if number < self.there.size:
             return self.there.client(number)
         shape = self.there.client(0).train
-        return Client(Records(shape.x[:0], shape.y[:0]))
+        return Client(Records(shape.x[:0], shape.y[:0], inputs=shape.inputs))
 
 
 def _as_it_is(x: torch.Tensor) -> torch.Tensor:
@@ -299,7 +305,15 @@ class _Joined:
 
 
 def _end_to_end(parts: list[Records]) -> Records:
-    return Records(*map(torch.cat, zip(*parts, strict=True)))
+    if len(kinds := dict.fromkeys(part.inputs for part in parts)) > 1:
+        raise DataError(f"clients' inputs differ: {'; '.join(map(str, kinds))}. Mend their data.")
+    return Records(*map(torch.cat, zip(*parts, strict=True)), inputs=parts[0].inputs)
+
+
+def _mapped(function: Map, records: Records) -> Records:
+    if records.inputs is not None and function is not _as_it_is:
+        raise DataError(f"features are made of one tensor, and a record has several: {records.inputs}. Leave them out.")
+    return Records(function(records.x), records.y, inputs=records.inputs)
 
 
 @dataclass(frozen=True)
@@ -311,7 +325,7 @@ class _Mapped:
     def __call__(self, number: int) -> Client:
         if (kept := self._kept.get(number)) is not None:
             return kept
-        parts = (None if part is None else Records(self.function(part.x), part.y) for part in self.there.client(number))
+        parts = (None if part is None else _mapped(self.function, part) for part in self.there.client(number))
         client = Client(*parts)  # type: ignore[arg-type]  # the first is never None
         size = client.train.x.nbytes
         if self.there.fingerprint is not None and size * (len(self._kept) + 1) <= _KEPT:

@@ -36,4 +36,4 @@ def _with_its_test_part(population: Population, public: Records, size: int, key:
             there = np.flatnonzero(public.y.numpy() == label)
             rows.append(there[key.child("records", label=int(label)).permutations(1, len(there))[0][:count]])
     chosen = torch.from_numpy(np.concatenate(rows))
-    return Client(train, Records(public.x[chosen], public.y[chosen]))
+    return Client(train, Records(public.x[chosen], public.y[chosen], inputs=public.inputs))

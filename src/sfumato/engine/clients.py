@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from sfumato.data.population import Population, PublicData, Records
+from sfumato.data.records import described
 from sfumato.engine.keys import Keys, client_key, lasting_key
 from sfumato.engine.plan import Plan
 from sfumato.engine.slots import Opening, Slots
@@ -172,6 +173,11 @@ class Clients:
     def _load(self, client: int) -> Records:
         records = self.population.client(client).train
         example = self.job.example
+        if records.inputs != example.inputs:
+            raise DataError(
+                f"client {client}: its inputs are {described(records)}, but other clients' are {described(example)}. Mend the "
+                "client's data, or leave the client out."
+            )
         for name, found, wanted in (("inputs", records.x, example.x), ("targets", records.y, example.y)):
             if found.shape[1:] != wanted.shape[1:] or found.dtype != wanted.dtype:
                 raise DataError(

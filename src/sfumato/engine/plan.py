@@ -181,7 +181,9 @@ def made_up(example: Records, records: int, client: int) -> Records:
     """Records of the same shapes and types, from a public seed."""
     shape = (records, *example.x.shape[1:])
     x = torch.zeros(shape, dtype=example.x.dtype)
-    if x.is_floating_point():
-        x = Key.from_seed(client).child("trial").normal(*shape).to(example.x.dtype)
+    if x.is_floating_point() or example.inputs is not None:
+        x = Key.from_seed(client).child("trial").normal(*shape).to(x if x.is_floating_point() else torch.float32)
+    if example.inputs is not None:
+        x = example.inputs.made_up(x)
     y = torch.zeros((records, *example.y.shape[1:]), dtype=example.y.dtype)
-    return Records(x.to(example.x.device), y.to(example.y.device))
+    return Records(x.to(example.x.device), y.to(example.y.device), inputs=example.inputs)

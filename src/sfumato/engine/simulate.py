@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from sfumato.data.population import Population, Records, require_population
+from sfumato.data.records import described
 from sfumato.derive import Derivation
 from sfumato.engine.checkpoint import FILES, Checkpoint, make_folder, root_key
 from sfumato.engine.clients import Clients, Job, message_context
@@ -30,9 +31,10 @@ from sfumato.guarantee import check_delta
 from sfumato.key import Key
 from sfumato.ledger.ledger import Budget, Ledger
 from sfumato.ledger.spending import Spending, open_shared
-from sfumato.models import check_module
+from sfumato.models import check_module, training_mode
 from sfumato.objective import Objective, check_loss
 from sfumato.round import Round
+from sfumato.several_inputs import inputs_of
 from sfumato.update import Layout
 from sfumato.version import __version__
 
@@ -109,16 +111,27 @@ def job_of(
     _check_device(device)
     layout = Layout.of(module)
     check_memory(layout, math.ceil(round.sample.expected(population.size)) if gathers(round) else 0)
-    module = copy.deepcopy(module).to(device)
+    module = training_mode(copy.deepcopy(module).to(device))
     example = _example(population, device)
+    if inputs_of(module) != example.inputs:
+        raise DataError(
+            f"clients' records are {described(example)}, but the model takes {inputs_of(module) or 'one tensor'}, as the test data "
+            "have it. Give both the same inputs, and the module itself to sfumato.simulate."
+        )
     check_module(module, made_up(example, 4, 1).x)
     with torch.no_grad():
-        check_loss(objective, copy.deepcopy(module).eval()(example.x), example.y)
+        outputs = copy.deepcopy(module).eval()(example.x)
+    if not isinstance(outputs, torch.Tensor):
+        raise BadValue(
+            f"the model answers with a {type(outputs).__name__}. Let forward return one tensor, with a row for each record; if it "
+            "has logits, give its inputs by name, as in x={'input_ids': ...}."
+        )
+    check_loss(objective, outputs, example.y)
     round.local.check(module, objective.loss, made_up(example, 4, 0))
     length = round.local.message_length(layout)
     round.optimizer.check(module, objective, length)
     derivation = round.derive(population=population.size, dimension=length)
-    job = Job(Slots(round, derivation.primary, layout), module.train(), objective, example)
+    job = Job(Slots(round, derivation.primary, layout), module, objective, example)
     job.slots.check(message_context(job, layout.row(module), Keys.of(Key.from_seed(0)), 0, (0, 1)))
     return job, derivation
 
@@ -185,10 +198,12 @@ def _example(population: Population, device: str) -> Records:
     data is looked at.
     """
     if population.example is not None:
-        return Records(population.example.x.to(device), population.example.y.to(device))
+        x, y = (part.to(device) for part in population.example)
+        return Records(x, y, inputs=population.example.inputs)
     for client in range(min(population.size, 1000)):
         records = population.client(client).train
         if records.count:
             x = torch.zeros((2, *records.x.shape[1:]), dtype=records.x.dtype, device=device)
-            return Records(x, torch.zeros((2, *records.y.shape[1:]), dtype=records.y.dtype, device=device))
+            y = torch.zeros((2, *records.y.shape[1:]), dtype=records.y.dtype, device=device)
+            return Records(x, y, inputs=records.inputs)
     raise DataError(f"none of the first clients of {population.name!r} has a record. Give clients with data.")

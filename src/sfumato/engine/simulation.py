@@ -33,8 +33,10 @@ from sfumato.guarantee import Guarantee, guarantee
 from sfumato.key import Key
 from sfumato.ledger.ledger import Ledger
 from sfumato.ledger.spending import Spending
+from sfumato.notebook import guarantee_card, plain_card
 from sfumato.pieces.context import StepContext
 from sfumato.pieces.protocol import State
+from sfumato.several_inputs import own_module
 from sfumato.unproven import claims
 
 _NOT_DURABLE = "the ledger is in memory: what was spent is forgotten when this process ends"
@@ -62,14 +64,21 @@ class Progress:
     def __repr__(self) -> str:
         return f"Progress(round {self.round} of {self.rounds}, {len(self.params):,} parameters, {self.seconds:.3g} s)"
 
+    def _repr_html_(self) -> str:
+        told = f"round {self.round} of {self.rounds}, {len(self.params):,} parameters"
+        if (delta := self.run.budget_delta) is None:
+            return plain_card(told, "progress.guarantee(delta) says what has been spent.")
+        spent = self.guarantee(delta)
+        return guarantee_card(spent.headline, spent.sentence, spent.assumptions, above=told)
+
     @property
     def module(self) -> nn.Module:
         """An ordinary module with the parameters of this round."""
-        return self.run.module(self.params).cpu()
+        return own_module(self.run.module(self.params)).cpu()
 
     def personal_module(self, client: int) -> nn.Module:
         """A client's own model, which never leaves it; the global one if it keeps none."""
-        return self.run.module(self.memory.get(client, {}).get(START, self.params)).cpu()
+        return own_module(self.run.module(self.memory.get(client, {}).get(START, self.params))).cpu()
 
     def epsilon(self, delta: float) -> float | None:
         """What has been spent against everyone who sees the model; None where nothing is proven."""
@@ -154,6 +163,12 @@ class Simulation:
             unpaid=channel.sees_before_noise,
         )
         return found if client is None else replace(found, client=client)
+
+    @property
+    def budget_delta(self) -> float | None:
+        """The delta of the run's own budget; None where nobody has chosen one."""
+        unit = self.derivation.primary.unit
+        return next((one.delta for one in self.spending.limits if one.unit is unit), None)
 
     def unproven(self, delta: float) -> dict[str, Any] | None:
         """What a paper claims for a round that could not be proven, and the step that fails; None for any other round."""

@@ -26,7 +26,8 @@ LossPerRecord = Callable[[Tensor, Tensor], Tensor]
 _POINTWISE = {
     F.relu, F.relu6, F.gelu, F.silu, F.mish, F.elu, F.selu, F.celu, F.leaky_relu, F.softplus, F.tanh, F.sigmoid, F.hardtanh,
     F.hardswish, F.hardsigmoid, F.logsigmoid, F.softsign, F.tanhshrink, F.prelu, torch.relu, torch.relu_, torch.tanh,
-    torch.sigmoid, Tensor.relu, Tensor.relu_, Tensor.tanh, Tensor.sigmoid, Tensor.contiguous, Tensor.float, torch.as_tensor,
+    torch.sigmoid, Tensor.relu, Tensor.relu_, Tensor.tanh, Tensor.sigmoid, Tensor.contiguous, Tensor.clone, Tensor.float,
+    torch.as_tensor,
 }  # fmt: skip
 _LAYERS = {
     F.linear, F.conv1d, F.embedding, F.group_norm, F.max_pool1d, F.max_pool2d, F.max_pool3d,
@@ -68,6 +69,8 @@ def treats_records_alone(func: Any, args: Any, kwargs: Any) -> bool:
     if func in _NORMS:  # over the last dimensions, and never over the records
         shape = kwargs.get("normalized_shape", args[1] if len(args) > 1 else ())
         return bool(len(shape) < args[0].dim())
+    if func is F.batch_norm:  # in evaluation it is a map of each record, by statistics that are there
+        return not kwargs.get("training", args[5] if len(args) > 5 else False)
     name = getattr(func, "__name__", "")
     if name == "__get__":  # x.shape and the like, but not x.T
         return getattr(getattr(func, "__self__", None), "__name__", "") in _ATTRIBUTES

@@ -2,5 +2,6 @@
 
 from sfumato.models.build import NAMES, build
 from sfumato.models.check import check_module, replace_batchnorm
+from sfumato.models.mode import training_mode
 
-__all__ = ["NAMES", "build", "check_module", "replace_batchnorm"]
+__all__ = ["NAMES", "build", "check_module", "replace_batchnorm", "training_mode"]

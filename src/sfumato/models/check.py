@@ -16,8 +16,13 @@ from sfumato.errors import BadValue, SfumatoError, UnsoundRound
 from sfumato.facts import facts
 from sfumato.gradients import KeyedMasks
 from sfumato.key import Key
+from sfumato.models.mode import training_mode
+from sfumato.several_inputs import inputs_of
 
-_BATCHNORM_FIX = "call sfumato.models.replace_batchnorm(model), which puts GroupNorm there with the same weights"
+_BATCHNORM_FIX = (
+    "call sfumato.models.replace_batchnorm(model), which puts GroupNorm there with the same weights; or, if its statistics are "
+    "public, freeze it or the whole part that it is in (part.requires_grad_(False)), and they stay as they are"
+)
 _OTHER_FIX = "use a layer without running state (GroupNorm, LayerNorm, track_running_stats=False), or freeze that state"
 _GROUPS = 32
 _TORCHS_OWN = vars(nn.Module()).keys()
@@ -27,21 +32,23 @@ _OWN_DROPOUT = (nn.RNNBase, nn.MultiheadAttention)  # they draw masks inside, wh
 def check_module(module: nn.Module, example: torch.Tensor) -> None:
     """Refuse a model that keeps state of the data outside its trainable parameters, or draws random numbers of its own.
 
-    Running statistics are known by their layers. Anything else is found by one forward pass of a copy in training mode
-    on `example` (some records): a buffer, an attribute or a parameter that has changed is such state, and a torch generator
-    that has moved gave numbers that no key controls. What the example does not provoke is not seen, nor what lies elsewhere.
+    Running statistics are known by their layers; those of frozen parts are never in training (`training_mode`), and are public
+    constants. Anything else is found by one forward pass of a copy in training mode on `example` (some records): a buffer, an
+    attribute or a parameter that has changed is such state, and a torch generator that has moved gave numbers that no key
+    controls. What the example does not provoke is not seen, nor what lies elsewhere.
     """
     if lazy := [name for name, p in module.named_parameters() if nn.parameter.is_lazy(p)]:
         raise BadValue(f"parameter {lazy[0]!r} has no shape yet. Call the model once on a batch before you give it.")
-    norms = [layer for layer in module.modules() if isinstance(layer, _NormBase) and layer.track_running_stats]
-    if norms:
+    copied = training_mode(_copy(module))
+    kept = [layer for layer in copied.modules() if isinstance(layer, _NormBase) and layer.track_running_stats]
+    if norms := [layer for layer in kept if layer.training]:
         batchnorm = all(isinstance(layer, _BatchNorm) for layer in norms)
         raise UnsoundRound(
             "statistics of the clients' records lie outside the row, and nothing clips or noises them: "
-            + _listed(module, norms),
+            + _listed(copied, norms),
             _BATCHNORM_FIX if batchnorm else f"{_BATCHNORM_FIX}; and {_OTHER_FIX}",
         )
-    if changed := _changed_by_forward(module, example):
+    if changed := _changed_by_forward(copied, example):
         raise UnsoundRound(
             "a training step changes state outside the row, and nothing clips or noises it: " + ", ".join(changed),
             _OTHER_FIX,
@@ -92,8 +99,7 @@ def _listed(module: nn.Module, layers: Sequence[nn.Module]) -> str:
     return ", ".join(f"{place} ({type(layer).__name__})" for place, layer in places)
 
 
-def _changed_by_forward(module: nn.Module, example: torch.Tensor) -> list[str]:
-    copied = _copy(module).train()
+def _changed_by_forward(copied: nn.Module, example: torch.Tensor) -> list[str]:
     try:
         with torch.no_grad(), Key.from_seed(0).child("check").seeding_torch():
             for parameter in copied.parameters():  # state that has settled moves again after a step
@@ -104,13 +110,14 @@ def _changed_by_forward(module: nn.Module, example: torch.Tensor) -> list[str]:
             with KeyedMasks(Key.from_seed(0).generator()):
                 copied(example)
             if not torch.equal(_generator(example.device), generator):
-                raise BadValue(_uncontrolled(module))
+                raise BadValue(_uncontrolled(copied))
     except SfumatoError:
         raise
     except Exception as error:
-        single = all(p.dtype == torch.float32 for p in module.parameters())
+        single = all(p.dtype == torch.float32 for p in copied.parameters())
+        records = inputs_of(copied) or f"shape {tuple(example.shape[1:])}"
         raise BadValue(
-            f"the model cannot take records of shape {tuple(example.shape[1:])}: {type(error).__name__}: {error}. "
+            f"the model cannot take records of {records}: {type(error).__name__}: {error}. "
             + ("Give a model for such records, or reshape the data." if single else "Call .float() on the model.")
         ) from error
     after = _state(copied)

@@ -12,6 +12,7 @@ from sfumato.account.event import Event, Relation, Repeated
 from sfumato.account.papers.dp_fed_ls import dp_fed_ls_epsilon
 from sfumato.account.protocol import accountant
 from sfumato.errors import CannotAccount
+from sfumato.guarantee import headline
 from sfumato.pieces.law import Gaussian
 from sfumato.pieces.sampler import FixedSize, Poisson
 from sfumato.planning.setting import Setting
@@ -26,7 +27,10 @@ def price(setting: Setting, delta: float, name: str) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     shown, who = epsilon if math.isfinite(epsilon) else None, views(setting)
     server = None if claim.server is None else _price(Repeated(claim.server, setting.rounds), delta, name)[0]
+    seen = server if server is not None and math.isfinite(server) else None
+    view = "everyone who sees the model" + (", the server included" if shown is not None and seen == shown else "")
     return {
+        "headline": headline(shown, delta, f"each {setting.unit}", view, digits=6),
         "epsilon": shown,
         "delta": delta,
         "accountant": used,
@@ -43,10 +47,7 @@ def price(setting: Setting, delta: float, name: str) -> dict[str, Any]:
         "neighbours": claim.relation.neighbours(setting.unit),
         "views": {
             "world": {"epsilon": shown, "who": who["world"]},
-            "server": {
-                "epsilon": server if server is not None and math.isfinite(server) else None,
-                "who": who["server"],
-            },
+            "server": {"epsilon": seen, "who": who["server"]},
         },
         "assumptions": assumptions(setting),
         "mechanism": event.words(),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import sfumato
 from sfumato.pieces.law import Gaussian
 from sfumato.pieces.sampler import parse_sampler
+from sfumato.recipes import usual
 
 if TYPE_CHECKING:
     from sfumato.local.sgd import Sgd
@@ -16,22 +17,22 @@ if TYPE_CHECKING:
 def dp_fedavg(
     population: int,
     *,
-    sample: str = "poisson:0.5",
-    relation: str = "",
+    sample: str = usual.SAMPLE,
+    relation: str = usual.OWN_RELATION,
     clip: float = 0.5,
-    noise_multiplier: float = 1.0,
+    noise_multiplier: float = usual.NOISE_MULTIPLIER,
     weight_cap: int = 0,
-    lr: float = 0.5,
-    epochs: int = 5,
-    steps: int = 0,
-    batch_size: int = 10,
-    momentum: float = 0.0,
-    weight_decay: float = 0.0,
-    lr_decay: float = 1.0,
-    proximal: float = 0.0,
-    server_optimizer: str = "sgd",
-    server_lr: float = 1.0,
-    average: float = 0.0,
+    lr: float = usual.LR,
+    epochs: int = usual.EPOCHS,
+    steps: int = usual.STEPS,
+    batch_size: int = usual.BATCH_SIZE,
+    momentum: float = usual.MOMENTUM,
+    weight_decay: float = usual.WEIGHT_DECAY,
+    lr_decay: float = usual.LR_DECAY,
+    proximal: float = usual.PROXIMAL,
+    server_optimizer: str = usual.SERVER_OPTIMIZER,
+    server_lr: float = usual.SERVER_LR,
+    average: float = usual.AVERAGE,
 ) -> Round:
     """Federated averaging with client-level differential privacy (McMahan, Ramage, Talwar and Zhang 2018)."""
     from sfumato.local.sgd import local_sgd

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import sfumato
 from sfumato.pieces.sampler import parse_sampler
+from sfumato.recipes import usual
 
 if TYPE_CHECKING:
     from sfumato.round import Round
@@ -16,15 +17,15 @@ def dp_sgd(
     population: int,
     *,
     batch: str = "poisson:0.1",
-    relation: str = "",
+    relation: str = usual.OWN_RELATION,
     records: int = 60_000,
-    clip: float = 1.0,
-    noise_multiplier: float = 1.0,
+    clip: float = usual.RECORD_CLIP,
+    noise_multiplier: float = usual.NOISE_MULTIPLIER,
     optimizer: str = "momentum",
     lr: float = 0.2,
     momentum: float = 0.9,
-    weight_decay: float = 0.0,
-    average: float = 0.0,
+    weight_decay: float = usual.WEIGHT_DECAY,
+    average: float = usual.AVERAGE,
     micro_batch: int = 0,
 ) -> Round:
     """Abadi et al. 2016: each record's gradient is clipped, their sum is noised and divided by the expected batch."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import sfumato
 from sfumato.pieces.sampler import parse_sampler
+from sfumato.recipes import usual
 
 if TYPE_CHECKING:
     from sfumato.round import Round
@@ -14,17 +15,17 @@ if TYPE_CHECKING:
 def fedavg(
     population: int,
     *,
-    sample: str = "poisson:0.5",
-    lr: float = 0.5,
-    epochs: int = 5,
-    steps: int = 0,
-    batch_size: int = 10,
-    momentum: float = 0.0,
-    weight_decay: float = 0.0,
-    lr_decay: float = 1.0,
-    proximal: float = 0.0,
-    server_optimizer: str = "sgd",
-    server_lr: float = 1.0,
+    sample: str = usual.SAMPLE,
+    lr: float = usual.LR,
+    epochs: int = usual.EPOCHS,
+    steps: int = usual.STEPS,
+    batch_size: int = usual.BATCH_SIZE,
+    momentum: float = usual.MOMENTUM,
+    weight_decay: float = usual.WEIGHT_DECAY,
+    lr_decay: float = usual.LR_DECAY,
+    proximal: float = usual.PROXIMAL,
+    server_optimizer: str = usual.SERVER_OPTIMIZER,
+    server_lr: float = usual.SERVER_LR,
 ) -> Round:
     """Federated averaging, weighted by the clients' numbers of records (McMahan et al. 2017)."""
     from sfumato.local.sgd import local_sgd

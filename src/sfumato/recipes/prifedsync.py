@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import sfumato
 from sfumato.pieces.sampler import parse_sampler
+from sfumato.recipes import usual
 
 if TYPE_CHECKING:
     from sfumato.round import Round
@@ -14,19 +15,19 @@ if TYPE_CHECKING:
 def prifedsync(
     population: int,
     *,
-    sample: str = "poisson:0.5",
+    sample: str = usual.SAMPLE,
     batch: str = "fixed:16",
-    records: int = 600,
-    steps: int = 38,
-    clip: float = 1.0,
-    noise_multiplier: float = 2.0,
+    records: int = usual.RECORDS,
+    steps: int = usual.RECORD_STEPS,
+    clip: float = usual.RECORD_CLIP,
+    noise_multiplier: float = usual.RECORD_NOISE,
     optimizer: str = "adam",
     lr: float = 0.001,
-    weight_decay: float = 0.0,
-    lr_decay: float = 1.0,
+    weight_decay: float = usual.WEIGHT_DECAY,
+    lr_decay: float = usual.LR_DECAY,
     helper_weight: float = 0.1,
-    proximal: float = 0.0,
-    server_lr: float = 1.0,
+    proximal: float = usual.PROXIMAL,
+    server_lr: float = usual.SERVER_LR,
 ) -> Round:
     """Zheng, Chen, Long and Su 2021. Their noise has standard deviation 2 * sigma * clip: `noise_multiplier` is 2 sigma."""
     from sfumato.pieces.optimizer import local_optimizer
@@ -46,17 +47,17 @@ def prifedsync(
 def perturb_model(
     population: int,
     *,
-    sample: str = "poisson:0.5",
-    steps: int = 38,
+    sample: str = usual.SAMPLE,
+    steps: int = usual.RECORD_STEPS,
     batch_size: int = 16,
-    clip: float = 1.0,
-    noise_multiplier: float = 2.0,
+    clip: float = usual.RECORD_CLIP,
+    noise_multiplier: float = usual.RECORD_NOISE,
     lr: float = 0.1,
-    momentum: float = 0.0,
-    weight_decay: float = 0.0,
-    lr_decay: float = 1.0,
-    proximal: float = 0.0,
-    server_lr: float = 1.0,
+    momentum: float = usual.MOMENTUM,
+    weight_decay: float = usual.WEIGHT_DECAY,
+    lr_decay: float = usual.LR_DECAY,
+    proximal: float = usual.PROXIMAL,
+    server_lr: float = usual.SERVER_LR,
 ) -> Round:
     """One record may turn a whole update around, so it costs what hiding the whole client costs: twice the clip norm."""
     from sfumato.local.sgd import local_sgd

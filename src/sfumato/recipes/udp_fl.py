@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import sfumato
 from sfumato.errors import BadValue, nearest
 from sfumato.pieces.sampler import parse_sampler
+from sfumato.recipes import usual
 
 if TYPE_CHECKING:
     from sfumato.data.population import PublicData
@@ -37,14 +38,14 @@ def udp_fl(
     records: int = 6000,
     steps: int = 2,
     clip: float = 0.0,
-    noise_multiplier: float = 1.0,
+    noise_multiplier: float = usual.NOISE_MULTIPLIER,
     lr: float = 1.0,
-    lr_decay: float = 1.0,
-    proximal: float = 0.0,
+    lr_decay: float = usual.LR_DECAY,
+    proximal: float = usual.PROXIMAL,
     aggregate: str = "mean",
     shuffle: bool = False,
     scaffold: bool = False,
-    server_lr: float = 1.0,
+    server_lr: float = usual.SERVER_LR,
 ) -> Round:
     """Any law of noise on clipped gradients of single records, priced in one currency; the clip is in the law's own norm."""
     from sfumato.pieces.law_names import AS_PUBLISHED, law_named

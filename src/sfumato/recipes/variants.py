@@ -9,6 +9,7 @@ import sfumato
 from sfumato.account.event import GaussianEvent, PoissonSampled
 from sfumato.errors import BadValue, nearest
 from sfumato.pieces.sampler import parse_sampler
+from sfumato.recipes import usual
 from sfumato.recipes.dp_fedavg import dp_fedavg, parts
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def dp_fedavg_adaptive(
 
 
 def dp_fedavg_shares(
-    population: int, *, sample: str = "fixed:50", relation: str = "", smallest: int = 0, **common: Any
+    population: int, *, sample: str = "fixed:50", relation: str = usual.OWN_RELATION, smallest: int = 0, **common: Any
 ) -> Round:
     """No trusted server: each client adds a share of the noise, and only a secure sum is seen; here it is simulated.
 

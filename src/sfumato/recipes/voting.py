@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import sfumato
 from sfumato.errors import BadValue, nearest
 from sfumato.pieces.sampler import parse_sampler
+from sfumato.recipes import usual
 
 if TYPE_CHECKING:
     from sfumato.data.population import PublicData
@@ -30,12 +31,12 @@ def pate_fl(
     population: int,
     public: PublicData | None = None,
     *,
-    queries: int = 500,
-    classes: int = 10,
-    stddev: float = 25.0,
+    queries: int = usual.QUERIES,
+    classes: int = usual.CLASSES,
+    stddev: float = usual.STDDEV,
     noise_multiplier: float = 0.0,
-    sample: str = "everyone",
-    relation: str = "",
+    sample: str = usual.VOTERS,
+    relation: str = usual.OWN_RELATION,
     shares: bool = False,
     teacher: str = "logistic",
     adapt: str = "none",
@@ -45,8 +46,8 @@ def pate_fl(
     batch_size: int = 60,
     momentum: float = 0.9,
     weight_decay: float = 0.1,
-    student: str = "ridge",
-    order: str = "in-order",
+    student: str = usual.STUDENT,
+    order: str = usual.ORDER,
 ) -> Round:
     """Each client trains a teacher of its own, and teachers vote (AE-DPFL, Zhu et al. 2020)."""
     training = sfumato.Sgd(lr, epochs, batch_size=batch_size, momentum=momentum, weight_decay=weight_decay)
@@ -61,18 +62,18 @@ def knn_fl(
     population: int,
     public: PublicData | None = None,
     *,
-    queries: int = 500,
-    classes: int = 10,
+    queries: int = usual.QUERIES,
+    classes: int = usual.CLASSES,
     k: int = 5,
-    stddev: float = 25.0,
+    stddev: float = usual.STDDEV,
     stddev_of: str = "clients",
     noise_multiplier: float = 0.0,
-    sample: str = "everyone",
-    relation: str = "",
+    sample: str = usual.VOTERS,
+    relation: str = usual.OWN_RELATION,
     shares: bool = False,
     attributes: int = 0,
-    student: str = "ridge",
-    order: str = "in-order",
+    student: str = usual.STUDENT,
+    order: str = usual.ORDER,
 ) -> Round:
     """Each client answers with the labels of its k nearest records, so that one of them moves little (Private-kNN-FL)."""
     unit = _one({"clients": 1, "neighbours": k}, "stddev_of", stddev_of)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeAlias
 
 from sfumato.account.event import Nothing, Unit
 from sfumato.errors import BadValue
-from sfumato.guarantee import Guarantee, guarantee, rounded_up
+from sfumato.guarantee import Guarantee, guarantee, rounded_up, told_once
 from sfumato.ledger.ledger import PROMISE, Ledger
 from sfumato.ledger.spent import Cost
 from sfumato.run.request import resolved
 
+Proven: TypeAlias = dict[str, dict[str, Guarantee]]  # by unit and view
 _SEEDED = "simulation: holds for whoever does not know the seeds"
 
 
@@ -30,7 +31,7 @@ def reading_delta(book: Ledger) -> float:
     return float(found)
 
 
-def guarantees(book: Ledger, delta: float) -> dict[str, dict[str, Guarantee]]:
+def guarantees(book: Ledger, delta: float) -> Proven:
     """What all runs in a ledger prove together, for each unit and view."""
     extra = (_SEEDED,) if book.seeded else ()
     views = {"world": "everyone who sees the models", "server": "the server"}
@@ -45,7 +46,7 @@ def guarantees(book: Ledger, delta: float) -> dict[str, dict[str, Guarantee]]:
     return {str(unit): {view: proven(unit, cost, view) for view in views} for unit, cost in costs.items()}
 
 
-def contents(book: Ledger, delta: float) -> dict[str, Any]:
+def contents(book: Ledger, delta: float, proven: Proven) -> dict[str, Any]:
     """All of it, for programs."""
     return {
         "schema": int(book.fact("schema") or 0),
@@ -53,7 +54,7 @@ def contents(book: Ledger, delta: float) -> dict[str, Any]:
         "budget": None if book.budget is None else asdict(book.budget),
         "own_budgets": _own(book),
         "delta": delta,
-        "spent": spent(book, delta),
+        "spent": _spent(proven),
         "reservations": [
             {
                 "run": entry.run,
@@ -68,14 +69,14 @@ def contents(book: Ledger, delta: float) -> dict[str, Any]:
     }
 
 
-def spent(book: Ledger, delta: float) -> dict[str, dict[str, dict[str, Any]]]:
+def _spent(proven: Proven) -> dict[str, dict[str, dict[str, Any]]]:
     """What all runs have spent together, for each unit and view."""
     return {
         unit: {
-            view: {"epsilon": proven.epsilon, "relation": str(proven.relation), "guarantee": str(proven)}
-            for view, proven in views.items()
+            view: {"epsilon": one.epsilon, "relation": str(one.relation), "guarantee": str(one)}
+            for view, one in views.items()
         }
-        for unit, views in guarantees(book, delta).items()
+        for unit, views in proven.items()
     }
 
 
@@ -90,12 +91,12 @@ def _own(book: Ledger) -> list[dict[str, Any]]:
     return lines
 
 
-def lines(book: Ledger, found: dict[str, Any], delta: float) -> list[str]:
+def lines(book: Ledger, found: dict[str, Any], delta: float, proven: Proven) -> list[str]:
     """What `contents` found, for people."""
     said = [f"population {found['population']}: {book.count} rounds reserved"]
     said += [f"  run {name}: {words}" for name, words in runs_in_words(book)]
     said += [f"  {note}" for note in notes(book)]
-    said += sentences(found["spent"])
+    said += sentences(proven)
     said += own_budgets_in_words(book)
     if book.budget is not None:
         return [*said, f"common budget: {budget_in_words(book)}"]
@@ -131,10 +132,11 @@ def notes(book: Ledger) -> list[str]:
     return [differ] if len(relations) > 1 else []
 
 
-def sentences(found: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
-    """What is proven against everyone for each unit, and against the server."""
-    every = list(found.values())
-    return [views["world"]["guarantee"] for views in every] + [views["server"]["guarantee"] for views in every[:1]]
+def sentences(proven: Proven) -> list[str]:
+    """What is proven against everyone and against the server, once where that is the same; then for other units."""
+    first, *others = proven.values() if proven else ({},)
+    said = told_once(first["world"], first["server"]) if first else []
+    return [*map(str, said), *(str(views["world"]) for views in others)]
 
 
 def own_budgets_in_words(book: Ledger) -> list[str]:

@@ -85,12 +85,13 @@ def png(plot: Plot) -> bytes:
     return drawn(plot.name, plot.title, lambda: _figure(plot, legend=len(plot.curves) > 1))
 
 
-def drawn(name: str, title: str, make: Callable[[], Figure]) -> bytes:
-    """Any figure as a file, in our style."""
+def drawn(name: str, title: str, make: Callable[[], Figure], form: str = "png") -> bytes:
+    """Any figure as a file, in our style: png, svg or pdf."""
     buffer = io.BytesIO()
     with _style(name):
-        told = {"Software": MAKER, "Title": title}
-        make().savefig(buffer, format="png", dpi=200, facecolor="white", metadata=told)
+        undated = {} if form == "png" else {"Date" if form == "svg" else "CreationDate": None}
+        told = {"Software" if form == "png" else "Creator": MAKER, "Title": title, **undated}
+        make().savefig(buffer, format=form, dpi=200, facecolor="white", metadata=told)
     return buffer.getvalue()
 
 

@@ -19,6 +19,7 @@ from sfumato.run.prepare import Prepared, model_of
 from sfumato.run.read_round import read_round, round_text
 from sfumato.run.request import DataRequest, ModelRequest, Request, resolved
 from sfumato.run.source import example
+from sfumato.several_inputs import taking
 from sfumato.update import Layout
 
 
@@ -36,7 +37,7 @@ def gathered(
     records = example(population, test)
     shape, outputs = tuple(records.x.shape[1:]), objective.outputs or math.prod(records.y.shape[1:])
     named = ModelRequest(name=module if isinstance(module, str) else "")
-    model = model_of(named, shape, outputs) if isinstance(module, str) else module
+    model = taking(model_of(named, shape, outputs) if isinstance(module, str) else module, records.inputs)
     said = round_text(round)
     reachable = {
         "round": said is not None,

@@ -55,7 +55,7 @@ class PersonalScores:
 
     def __call__(self, progress: Progress) -> Scores:
         """The scores after a round, of each client's own model, or of the global one where it keeps none."""
-        module = progress.module
+        module = progress.run.module(progress.params).cpu()
         values = []
         for client in self.clients:
             row, test = progress.memory.get(client, {}).get("start", progress.params), self._test(client)

@@ -30,10 +30,11 @@ from sfumato.run.clients import before_a_basis, clients_of, settled
 from sfumato.run.read_round import read_round
 from sfumato.run.request import DataRequest, ModelRequest, Request, typed
 from sfumato.run.source import example, is_own_data, naming
+from sfumato.several_inputs import taking
 from sfumato.update import Layout
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Prepared:
     """Everything that a request names, loaded and calibrated."""
 
@@ -50,6 +51,10 @@ class Prepared:
     public: PublicData | None = None  # what the round may use as such
     choices: tuple[Choice, ...] = ()  # what was chosen for the user, and why
     basis: Basis | None = None  # what is learnt and paid for before the first round
+
+    def __repr__(self) -> str:
+        what, model = self.request.recipe if self.request.pieces is None else "a round", type(self.module).__name__
+        return f"Prepared({what}, {self.population!r}, {model}, {self.request.rounds} rounds)"
 
     def with_basis(self, basis: Basis) -> Prepared:
         """With records as a basis maps them that has been learnt."""
@@ -81,14 +86,15 @@ def prepare(
     if budgets is not None and request.delta is None:
         request = replace(request, delta=budgets.delta)
     objective = objective_of(request.data.task, outputs)
-    shape = tuple(example(population, test).x.shape[1:])
+    records = example(population, test)
+    shape = tuple(records.x.shape[1:])
     trained, basis = built(request, source.public, outputs), None
     if parted.word is not None:
         basis = basis_of(request, parted, trained, source, shape, found or {}, folder)
         source = basis.mapped
         population, test = clients_of(request, source, basis.learnt), source.test
         shape = tuple(example(population, test).x.shape[1:])
-    module = model_of(request.model, shape, outputs)
+    module = taking(model_of(request.model, shape, outputs), records.inputs)
     spent = None if basis is None else basis.event
     round = round_of(request, found or {}, trained, budgets, source.public, Layout.of(module), spent)
     facts = shape, outputs, source.counts, budgets, source.public, choices, basis

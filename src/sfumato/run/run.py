@@ -33,6 +33,7 @@ from sfumato.run.prepare import Prepared, model_of
 from sfumato.run.releases import write_release
 from sfumato.run.request import ModelRequest
 from sfumato.run.summary import basis_noise, planned_round, resolved, summary
+from sfumato.several_inputs import own_module
 from sfumato.voting.told import told
 
 _CHECKPOINT_SECONDS = 1.0  # where rounds are single steps, which take less time than a checkpoint
@@ -162,7 +163,9 @@ class Run:
         return () if budgets is None else budgets.lines(round.unit, self.prepared.population.size)
 
     def __repr__(self) -> str:
-        return repr(self.simulation)
+        where = "in memory" if self.folder is None else f"in {self.folder}"
+        done = self.lines[-1].round if self.lines else self.start.round
+        return f"Run({self.prepared.population!r}, round {done} of {self.prepared.request.rounds}, {where})"
 
     @property
     def delta(self) -> float:
@@ -263,7 +266,7 @@ class Run:
         assert last is not None, "a run in a folder has a checkpoint"
         module = copy.deepcopy(self.prepared.module)
         self.simulation.job.slots.layout.write(self.simulation.reported(last), module)
-        state = {name: value.detach().clone().contiguous() for name, value in module.state_dict().items()}
+        state = {name: value.detach().clone().contiguous() for name, value in own_module(module).state_dict().items()}
         write_atomically(self.folder / "params.safetensors", save(state))
         evaluated = bool(self.lines) and bool(self.lines[-1].metrics)
         metrics = self.lines[-1].metrics if evaluated else self._measured(module)

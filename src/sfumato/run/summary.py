@@ -22,6 +22,7 @@ from sfumato.run.prepare import Prepared
 from sfumato.run.read_round import round_text
 from sfumato.run.request import Request
 from sfumato.run.schema import SCHEMA
+from sfumato.several_inputs import own_module
 from sfumato.version import __version__
 
 
@@ -115,7 +116,7 @@ def summary(
         "public": request.data.public,
         "features": request.data.features,
         "counts": dict(prepared.counts),
-        "model": request.model.name or type(prepared.module).__name__,
+        "model": request.model.name or type(own_module(prepared.module)).__name__,
         "input_shape": list(prepared.input_shape),
         "outputs": prepared.outputs,
         "population": prepared.population.size,

@@ -22,7 +22,7 @@ from sfumato.gradients import LossPerRecord, OneByOne
 from sfumato.key import Key
 from sfumato.local.sgd import Sgd
 from sfumato.local.task import Task
-from sfumato.models import build
+from sfumato.models import build, training_mode
 from sfumato.models.check import check_module
 from sfumato.pieces.protocol import LocalPiece
 from sfumato.shapes import Row
@@ -172,7 +172,7 @@ def _fresh(architecture: Architecture, x: Tensor, classes: int) -> nn.Module:
     """A copy that nobody else holds: what a model might keep of one client's records reaches no other."""
     if isinstance(architecture, str):
         architecture = _named(architecture, tuple(x.shape[1:]), classes)
-    return copy.deepcopy(architecture).to(x.device)
+    return training_mode(copy.deepcopy(architecture).to(x.device))
 
 
 def _outputs(module: nn.Module, questions: Tensor, classes: int) -> Tensor:

@@ -76,7 +76,12 @@ class Loaded:
                 raise Refused("refused.changed", "the records changed while they were read")
             self._last = name, people
         people = self._last[1]
-        for own, declared in zip(people.client(number).train, terms.example, strict=True):
+        records = people.client(number).train
+        if records.inputs is not None:
+            raise Refused(
+                "refused.shape", f"records of several inputs, {records.inputs}, where the terms say one tensor"
+            )
+        for own, declared in zip(records, terms.example, strict=True):
             if own.shape[1:] != declared.shape[1:] or own.dtype != declared.dtype:
                 raise Refused(
                     "refused.shape",
