@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test lint types processes attacks audits faults bench clean
+.PHONY: run test lint types processes docs notebooks release attacks audits faults bench clean
 
 run: $(READY)
 	$(BIN)/sfumato train --auto
@@ -23,6 +23,18 @@ types: $(READY)
 # Federations and clusters of real processes, on this machine: about five minutes, most of them spent waiting.
 processes: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m processes tests/federation tests/engine
+
+# The site, into site/: strictly, and without a network. The tests build it too.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Runs the notebooks of the tutorial, and keeps what they gave.
+notebooks: $(READY)
+	$(BIN)/python -m tests.site
+
+# Wheel and sdist into dist/, each installed into an empty environment where it trains: a few minutes, and a package index.
+release: $(READY)
+	$(BIN)/python -m tests.release
 
 # Slow evidence: explicit attacks on random small rounds, for longer than the tests have time for.
 attacks: $(READY)

@@ -21,6 +21,7 @@ NAMES = {
     "federation": (QUICK,),
     "ray_cluster": (QUICK,),
     "mechanisms": (PEERS,),
+    "coming_from": (PEERS, QUICK),
     "audit": (QUICK,),
 }
 

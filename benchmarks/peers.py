@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = Path(__file__).parent / "peers"
-NAMES = ("pfl", "flower", "kymatio", "opacus", "jax_privacy")
+NAMES = ("pfl", "flower", "kymatio", "opacus", "jax_privacy", "tensorflow_privacy")
 
 
 def add_option(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +41,7 @@ def make(name: str, folder: Path) -> None:
         subprocess.run([sys.executable, "-m", "venv", str(path)], check=True)
         pip = [str(path / "bin" / "python"), "-m", "pip", "install", "--quiet"]
         torch = [line for line in requirements if line.startswith("torch==")]
-        for step in (torch, requirements):
+        for step in filter(None, (torch, requirements)):
             subprocess.run([*pip, *step], check=True)
     except BaseException:
         shutil.rmtree(path, ignore_errors=True)

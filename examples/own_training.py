@@ -13,13 +13,13 @@ from sfumato import (
     Mean,
     Poisson,
     Population,
+    Records,
     Round,
     evaluate,
     regression,
     simulate,
 )
 from sfumato.claim import Claim
-from sfumato.data.population import Records
 from sfumato.local.task import Task
 
 

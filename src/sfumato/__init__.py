@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sfumato.budget.budgets import ClientBudget as ClientBudget
     from sfumato.budget.plan import budgets as budgets
     from sfumato.calibration import calibrate as calibrate
+    from sfumato.data.columns import Columns as Columns
     from sfumato.data.load import load as load_data
     from sfumato.data.population import Population as Population
     from sfumato.data.population import PublicData as PublicData
@@ -106,9 +107,15 @@ if TYPE_CHECKING:
     from sfumato.pieces.staircase import Staircase as Staircase
     from sfumato.pieces.weight import WeightByExamples as WeightByExamples
     from sfumato.planning.match import match as match
+    from sfumato.planning.numbers import delta as delta
+    from sfumato.planning.numbers import epsilon as epsilon
+    from sfumato.planning.numbers import noise_multiplier as noise_multiplier
+    from sfumato.planning.numbers import steps as steps
     from sfumato.round import Round as Round
     from sfumato.round import Unproven as Unproven
     from sfumato.run.folder import load as load
+    from sfumato.session import Session as Session
+    from sfumato.session import private as private
     from sfumato.simulation import simulate as simulate
     from sfumato.voting.adaptation import Adversarial as Adversarial
     from sfumato.voting.adaptation import Coral as Coral

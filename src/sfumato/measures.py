@@ -48,7 +48,7 @@ def _check_classes(outputs: Tensor, y: Tensor) -> None:
 
 def squared_error(outputs: Float[Tensor, "records ..."], y: Shaped[Tensor, "records ..."]) -> Float[Tensor, " records"]:
     """The squared error of each record; a lone last dimension of the outputs is dropped where the targets have none."""
-    return _mean_of_record((_aligned(outputs, y) - y).square())
+    return _mean_of_record((aligned(outputs, y) - y).square())
 
 
 def _ratio(part: Tensor, whole: Tensor) -> float:
@@ -59,7 +59,8 @@ def _mean_of_record(values: Tensor) -> Tensor:
     return values.flatten(1).mean(-1) if values.ndim > 1 else values
 
 
-def _aligned(outputs: Tensor, y: Tensor) -> Tensor:
+def aligned(outputs: Tensor, y: Tensor) -> Tensor:
+    """Outputs in the shape of the targets, without a lone last dimension; refuses those of another shape."""
     if outputs.ndim == y.ndim + 1 and outputs.shape[-1] == 1:
         outputs = outputs.squeeze(-1)
     if outputs.shape != y.shape:
@@ -97,7 +98,7 @@ def confusion_summary(sums: Sums) -> dict[str, float]:
 def errors(outputs: Tensor, y: Tensor) -> dict[str, Tensor]:
     """Sums of errors and of targets, for each target of a record."""
     y = y.double()
-    error = _aligned(outputs, y).double() - y
+    error = aligned(outputs, y).double() - y
     values = {"count": torch.ones_like(y), "squares": error**2, "sizes": error.abs(), "y": y, "y_squares": y**2}
     return {name: value.sum(0) for name, value in values.items()}
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato import measures
-from sfumato.errors import BadValue
+from sfumato.errors import BadValue, DataError
 from sfumato.measures import Sums
 from sfumato.several_inputs import taking
 
@@ -102,6 +102,27 @@ def check_loss(objective: Objective, outputs: Tensor, y: Tensor) -> Tensor:
             "per record. Use reduction='none', and average over anything but records."
         )
     return losses
+
+
+def check_labels(objective: Objective, y: Tensor, what: str) -> None:
+    """Refuse labels for which a model has no output; `what` says whose they are."""
+    if objective.task not in ("classification", "next-character") or not y.numel() or y.is_floating_point():
+        return
+    if not 0 <= int(y.min()) <= int(y.max()) < objective.outputs:
+        raise DataError(
+            f"{what}: a label is not among 0 to {objective.outputs - 1}, the {objective.outputs} outputs of the model. Number "
+            "the classes from 0, and give as many outputs as there may be: --outputs, or classification(classes) and a model "
+            "with as many."
+        )
+
+
+def check_outputs(objective: Objective, outputs: Tensor) -> None:
+    """Refuse a model that has not as many outputs as the objective has classes or labels."""
+    if objective.outputs and (outputs.ndim < 2 or outputs.shape[-1] != objective.outputs):
+        raise BadValue(
+            f"the model gives outputs of shape {tuple(outputs.shape[1:])} for a record, and {objective.name} needs "
+            f"{objective.outputs}. Give its last layer {objective.outputs} outputs, or the objective as many as the model has."
+        )
 
 
 def evaluate(

@@ -24,7 +24,7 @@ def simulate(
     round: Round,
     population: Population,
     module: nn.Module | str,
-    objective: Objective,
+    objective: Objective | nn.Module,
     *,
     rounds: int,
     seed: int | None = None,
@@ -53,7 +53,8 @@ def simulate(
     A folder gets what `sfumato train` leaves in one: run.toml, metrics.jsonl, params.safetensors, run.json and report.html.
     Epsilon is written there at `delta`, by default the budget's, else one over the population to the 1.1; metrics are those
     of `test`. A loop that breaks off leaves a run to `resume`, or to end with `run.finish()`. `module` may be a name that
-    `--model` takes. Without a folder nothing is written.
+    `--model` takes, and `objective` a loss of torch, which becomes one number per record: `nn.CrossEntropyLoss()` is
+    classification. Without a folder nothing is written.
     """
     if budget is not None:
         check_delta(budget[1])

@@ -35,7 +35,7 @@ from sfumato import (
     simulate,
 )  # fmt: skip
 from sfumato.engine.simulate import job_of
-from sfumato.errors import BadValue, DataError
+from sfumato.errors import BadValue, DataError, UnsoundRound
 from sfumato.gradients import ClippedSum
 from sfumato.local.batches import epoch_batches
 from sfumato.local.task import Task
@@ -266,6 +266,13 @@ def test_a_model_for_other_inputs_is_refused_before_a_round() -> None:
         BadValue, match="cannot take records of age float32, attention_mask bool.5., input_ids int64.5."
     ):
         simulate(dp_round(), PEOPLE, nn.Linear(11, 3), classification(CLASSES), rounds=1)
+
+
+def test_a_refusal_names_the_users_own_layers() -> None:
+    model = Reader()
+    model.head = nn.Sequential(model.head, nn.BatchNorm1d(CLASSES))  # type: ignore[assignment]
+    with pytest.raises(UnsoundRound, match=r"noises them: head.1 \(BatchNorm1d\)"):
+        simulate(dp_round(), PEOPLE, model, classification(CLASSES), rounds=1)
 
 
 def test_a_worker_elsewhere_gets_the_wrapped_model() -> None:

@@ -182,8 +182,11 @@ def _budget(value: Any, whose: str, usual: ClientBudget | None) -> ClientBudget:
 
 def _numbers(client: Any, size: int, ids: tuple[int | str, ...]) -> Iterable[int]:
     """The clients that a word names: by id, where there are ids of its kind; else a number, or a range such as '5-9'."""
-    if client in ids:
-        return [ids.index(client)]
+    if (
+        not isinstance(client, bool)
+        and (known := next((one for one in (client, str(client)) if one in ids), None)) is not None
+    ):
+        return [ids.index(known)]  # an id that reads 7 is meant by 7, and no place
     numbered = not any(isinstance(one, int) for one in ids)
     if isinstance(client, int) and not isinstance(client, bool) and client >= 0 and numbered:
         return [client]
@@ -191,8 +194,8 @@ def _numbers(client: Any, size: int, ids: tuple[int | str, ...]) -> Iterable[int
         first, last = map(int, found.groups())
         if first <= last:
             return range(first, min(last, size) + 1)  # one number beyond is enough to be refused
-    known = nearest(str(client), [str(one) for one in ids]) if ids else f"Clients are numbers from 0 to {size - 1}."
-    raise BadValue(f"there is a budget for client {client!r}, whom nobody knows. {known}")
+    there = nearest(str(client), [str(one) for one in ids]) if ids else f"Clients are numbers from 0 to {size - 1}."
+    raise BadValue(f"there is a budget for client {client!r}, whom nobody knows. {there}")
 
 
 def ranges(who: tuple[int, ...]) -> list[int | str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sfumato.budget.budgets import read
-from sfumato.commands.options import KEYS, flag
+from sfumato.commands.options import COLUMNS, KEYS, flag
 from sfumato.commands.suggest import refuse_misplaced
 from sfumato.errors import BadValue, nearest
 from sfumato.recipes import find
@@ -26,13 +26,11 @@ def request_from(
 ) -> tuple[Request, frozenset[str]]:
     """The config, else the defaults, with what the options and then --set change; and the keys that these have set."""
     refuse_misplaced(recipe or None, chosen.get("data"), chosen.get("model"))
-    request = Request.from_toml(Path(config)) if config else Request.of_recipe(recipe)
+    request = Request.from_toml(Path(config)) if config else Request.of_recipe(recipe, _data_named(chosen, settings))
     request.require_named("simulate(round, population, module, objective, ...).")
     if recipe:
         request = replace(request, recipe=recipe, pieces=None)
-    if "data" in chosen and chosen["data"] != "digits" and not config:  # the defaults are those of digits
-        declared = "clients" in chosen or any(words.startswith("data.clients=") for words in settings)
-        request = _of_other_data(request, chosen["data"], declared)
+    request = _with_columns(request, chosen)
     if budgets := chosen.pop("budgets", None):
         request = replace(request, epsilon=None, budgets=read(budgets))
     options = {} if request.pieces is not None else find(request.recipe).options
@@ -110,22 +108,26 @@ def _with_a_budget(request: Request, taken_away: bool) -> Request:
     return replace(request, epsilon=2.0)
 
 
-def _of_other_data(request: Request, data: str, declared: bool) -> Request:
-    """Other data are shared out whole, and those that come with clients are split into these, unless told otherwise.
+def _data_named(chosen: dict[str, Any], settings: list[str]) -> str:
+    """The data that are asked for: what is left open suits these."""
+    found = [value for key, value in map(parse_setting, settings) if key == "data.name"]
+    return str([chosen.get("data", "digits"), *found][-1])
 
-    Whose data it is must say how many clients there are: to count them would tell something about each.
-    """
-    from sfumato.data.load import NATURAL
 
-    central = request.central
-    if not (declared or central) and (":" in data or Path(data).is_dir()):
-        raise BadValue(
-            f"--data {data}: how many clients has it? Declare it with --clients: it is public, and not counted."
-        )
-    own = {"records_per_client": 0, "clients": 100, **NATURAL.get(data, {})}
-    if central:
-        own |= {"clients": 1, "split": "iid"}
-    return replace(request, data=replace(request.data, **own))
+def _with_columns(request: Request, chosen: dict[str, Any]) -> Request:
+    """What the options say of a table's columns; they come before the file that --columns names."""
+    given = {name: chosen.pop(name) for name in COLUMNS if name in chosen}
+    columns = dict(request.data.columns)
+    if path := given.get("columns"):
+        from sfumato.data.columns import read_columns
+
+        columns |= read_columns(path)
+    if client := given.get("client_column"):
+        columns["client"] = client
+    if target := given.get("target_column"):
+        several = [name.strip() for name in target.split(",")]
+        columns["target"] = several if len(several) > 1 else target
+    return replace(request, data=replace(request.data, columns=columns)) if given else request
 
 
 def _refuse_unused(request: Request, typed: Collection[str], keys: Collection[str]) -> None:
@@ -150,10 +152,16 @@ def _refuse_unused(request: Request, typed: Collection[str], keys: Collection[st
             "which is SGD with momentum."
         )
     from sfumato.data.load import NAMES
+    from sfumato.data.tables import is_table
     from sfumato.run.source import is_own_data
 
     data = request.data
     own = is_own_data(data.name)
+    if data.columns and not is_table(data.name):
+        raise BadValue(
+            f"--data {data.name} has no columns: only a table has (.csv, .parquet). Leave --client-column, --target-column and "
+            "--columns out."
+        )
     looked_into = data.public or data.features or data.test in NAMES  # features are kept there
     if (own or data.name == "digits") and not looked_into and (data.folder or "data_dir" in typed):
         why = "your own data are read from where --data says" if own else "digits come with scikit-learn"
@@ -174,4 +182,4 @@ def _refuse_unused(request: Request, typed: Collection[str], keys: Collection[st
 def _is_default(data: DataRequest, name: str) -> bool:
     """Whether a value may stand there unasked; 0 records per client is the default of all data but digits."""
     value = getattr(data, name)
-    return value == getattr(DataRequest, name) or (name == "records_per_client" and value == 0)
+    return value == getattr(DataRequest(data.name), name) or (name == "records_per_client" and value in (0, 7))

@@ -36,6 +36,15 @@ def _keys() -> Iterator[tuple[str, Key]]:
 
 
 KEYS = dict(_keys())
+# Of a table, under [data.columns] in run.toml.
+COLUMNS = {
+    "client_column": ("Of a table: the column that names a row's client.", "NAME"),
+    "target_column": ("Of a table: the column that a model learns to tell; several are divided by commas.", "NAME"),
+    "columns": (
+        "Of a table: a TOML file that declares its columns: classes, categories, scale, fill, features.",
+        "FILE",
+    ),
+}
 _METAVARS = {int: "N", float: "X", bool: "", str: "TEXT"}
 
 
@@ -84,6 +93,7 @@ def signature() -> inspect.Signature:
     named = Annotated[str | None, typer.Argument(help=text, metavar="RECIPE", show_default=False)]
     parameters = [inspect.Parameter("recipe", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=named)]
     parameters += [option(name, key.kind, key.help, "What to train") for name, key in KEYS.items()]
+    parameters += [option(name, str, text, "What to train", metavar) for name, (text, metavar) in COLUMNS.items()]
     parameters += recipe_options()
     panel = "Run"
     parameters += [

@@ -156,7 +156,9 @@ def new_folder(out: str | None, request: Request) -> Path:
                 f"--out {out} exists already, and is never overwritten. Give another folder, or --resume {out}."
             )
         return folder
-    name = f"{request.recipe or 'round'}-{Path(request.data.name).name.replace(':', '-')}"
+    data = Path(request.data.name)
+    called = data.stem if data.suffix in (".csv", ".parquet") else data.name.replace(":", "-")
+    name = f"{request.recipe or 'round'}-{called}"
     number = 1
     while (Path("runs") / f"{name}-{number}").exists():
         number += 1

@@ -34,11 +34,15 @@ def of_tensors(tensors: Iterable[torch.Tensor], *words: object) -> str:
     return digest.hexdigest()
 
 
+def are_few(files: Sequence[Path]) -> bool:
+    """Whether files are small enough together to be read just to look at them."""
+    return sum(file.stat().st_size for file in files) <= _READ_UP_TO
+
+
 def of_files(files: Sequence[Path]) -> str:
     """The name of a folder's files."""
     digest = _digest()
-    states = [file.stat() for file in files]
-    small = sum(state.st_size for state in states) <= _READ_UP_TO
+    states, small = [file.stat() for file in files], are_few(files)
     for file, state in zip(files, states, strict=True):
         digest.update(f"{file.name}\0{state.st_size}\0".encode())
         digest.update(file.read_bytes() if small else str(state.st_mtime_ns).encode())

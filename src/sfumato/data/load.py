@@ -43,7 +43,11 @@ DOMAIN_NAMES = (*domains.OFFICE_NAMES, *domains.DOMAINNET_NAMES)
 _DIGITS = {"mnist", "emnist-digits", "emnist-mnist"}
 # Those with clients of their own, and how they are asked for unless told otherwise.
 NATURAL: dict[str, dict[str, Any]] = {
-    "shakespeare": {"split": "natural", "task": "next-character"},
+    "shakespeare": {
+        "split": "natural",
+        "task": "next-character",
+        "records_per_client": 20,
+    },  # of thousands that a role has
     "gefcom2012-wind": {"split": "natural", "task": "regression", "clients": 7},
     "celeba": {"split": "natural", "task": "multi-label"},
     **{name: {"split": "natural", "clients": len(domains.chosen(name))} for name in DOMAIN_NAMES},

@@ -13,7 +13,8 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import torch
 
-from sfumato.data.fingerprint import of_files, of_tensors
+from sfumato.data.columns import Columns
+from sfumato.data.fingerprint import are_few, of_files, of_tensors
 from sfumato.data.records import READERS, Client, Records, as_client, kind, read_client
 from sfumato.errors import BadValue, DataError
 from sfumato.facts import digest
@@ -46,6 +47,13 @@ class PublicData:
             raise BadValue(
                 f"PublicData({self.name!r}): {len(self.pictures)} pictures of {self.records.count} records. Give one for each."
             )
+
+    @staticmethod
+    def from_dataframe(frame: Any, columns: Columns, name: str = "test") -> PublicData:
+        """The rows of a pandas frame that anybody may see, written as the clients' are: `columns=population.columns`."""
+        from sfumato.data.tables import public_of
+
+        return public_of(frame, columns, name)
 
     @property
     def declared(self) -> str:
@@ -92,6 +100,14 @@ class Population:
         default=None, repr=False, compare=False
     )  # shapes and types, where they are declared
     origin: Origin | None = field(default=None, repr=False, compare=False)  # what builds it elsewhere, if not `source`
+    at_hand: int = field(
+        default=0, repr=False, compare=False
+    )  # so many are in memory, or nearly: to look at them costs little
+    columns: Columns | None = field(default=None, repr=False, compare=False)  # of a table: how rows became records
+    found_ids: bool = field(
+        default=False, repr=False, compare=False
+    )  # `ids` are those that rows have: nobody declared them
+    counted: bool = field(default=False, repr=False, compare=False)  # nobody declared `size`: guarantees call it public
 
     def __post_init__(self) -> None:
         if not callable(self.load):
@@ -108,10 +124,12 @@ class Population:
         """What a guarantee for one unit must add: what the map of records assumes, and where records overlap that to hide a window
         hides no part of it that others hold.
         """
+        known = (f"the number of clients is public: {self.size}, as {self.name!r} has them",) if self.counted else ()
         if self.windows == 1 or (unit == "client" and self.own_windows):
-            return self.assumes
+            return (*self.assumes, *known)
         return (
             *self.assumes,
+            *known,
             f"records are windows that overlap: the same hour or character is in up to {self.windows} of them, and what hides one "
             f"{unit} does not hide it",
         )
@@ -146,14 +164,15 @@ class Population:
                 f"clients={size}, but {self.name!r} has {self.size}: which of them take part would depend on who is there. "
                 f"Declare at least {self.size}."
             )
-        return self if size == self.size else replace(self, size=size, load=_Declared(self), origin=None)
+        known = replace(self, counted=False)
+        return known if size == self.size else replace(known, size=size, load=_Declared(self), origin=None)
 
     def mapped(self, function: Map) -> Population:
         """The same people, each record's inputs mapped by themselves; what a client becomes is kept, if its data cannot change."""
         fingerprint = None if self.fingerprint is None else digest(self.fingerprint, function)
         assumes = (*self.assumes, *getattr(function, "assumptions", ()))
         shape = self.example and _mapped(function, self.example)
-        same = replace(self, fingerprint=fingerprint, source="", origin=None, assumes=assumes, example=shape)
+        same = replace(self, fingerprint=fingerprint, source="", origin=None, assumes=assumes, example=shape, at_hand=0)
         return replace(same, load=_Mapped(self, function))
 
     def kept(self) -> Population:
@@ -164,7 +183,14 @@ class Population:
         """One client, who holds the records of all."""
         fingerprint, identity = (name and digest("joined", name) for name in (self.fingerprint, self.identity))
         named = replace(self, fingerprint=fingerprint, identity=identity, ids=(), source="", own_windows=False)
-        return replace(named, size=1, load=_Joined(self), origin=None)
+        return replace(named, size=1, load=_Joined(self), origin=None, counted=False, found_ids=False, at_hand=0)
+
+    def with_public_ids(self) -> Population:
+        """The same, for settings that name single clients: where nobody declared who there is, guarantees say that it is public."""
+        if not self.found_ids:
+            return self
+        known = "which clients there are is public: their ids were found in the data, and settings name them"
+        return replace(self, assumes=(*self.assumes, known), found_ids=False)
 
     def with_ids(self, ids: Ids) -> Population:
         """The same clients with these ids, if there are any: one number or text each, in the clients' order."""
@@ -199,7 +225,82 @@ class Population:
         checked = [as_client(item, f"client {number} of {name!r}") for number, item in enumerate(clients)]
         tensors = [tensor for client in checked for part in client if part is not None for tensor in part]
         kinds = [str(inputs) for client in checked if (inputs := client.train.inputs) is not None]
-        return Population(name, len(checked), checked.__getitem__, of_tensors(tensors, *kinds)).with_ids(ids)
+        found = Population(name, len(checked), checked.__getitem__, of_tensors(tensors, *kinds), at_hand=len(checked))
+        return found.with_ids(ids)
+
+    @staticmethod
+    def from_dataframe(
+        frame: Any,
+        *,
+        client: str,
+        target: str | list[str],
+        clients: int | Iterable[object] | None = None,
+        features: list[str] | None = None,
+        classes: list[Any] | int | None = None,
+        categories: dict[str, Any] | None = None,
+        scale: dict[str, Any] | None = None,
+        fill: dict[str, Any] | None = None,
+        public: Any = None,
+        name: str = "frame",
+    ) -> Population:
+        """The rows of a pandas frame, one record each; the column `client` says whose it is, and gives the ledger its ids.
+
+        `clients` declares the ids of all who may be there, or how many they may be; whoever is not there has no records. Without
+        it guarantees add that their number is public. `Columns` says what the other words mean: all is declared, or learnt from
+        the frame `public`, whose rows guarantees then call public. How rows became records is kept in `columns`.
+        """
+        from sfumato.data.tables import population_of
+
+        columns = Columns(
+            target=target if isinstance(target, str) else tuple(target),
+            client=client,
+            features=tuple(features or ()),
+            classes=classes if isinstance(classes, int) else tuple(classes or ()),
+            categories=categories or {},
+            scale=scale or {},
+            fill=fill or {},
+        )
+        return population_of(frame, columns, clients, name, public, f"{name}/public")
+
+    @staticmethod
+    def from_table(
+        path: str | Path, columns: Columns, clients: int | Iterable[object] | None = None, name: str | None = None
+    ) -> Population:
+        """The rows of a .csv or .parquet file, as `from_dataframe` has them; other processes read the file for themselves."""
+        from sfumato.data.tables import Table, population_of, read_table
+
+        declared = clients if clients is None or isinstance(clients, int) else tuple(map(str, clients))
+        found = population_of(read_table(path, columns), columns, declared, name or Path(path).stem)
+        origin = Table(str(Path(path).resolve()), columns, declared)
+        return replace(found, source=str(path), origin=origin)
+
+    @staticmethod
+    def from_datasets(
+        datasets: Iterable[Any],
+        *,
+        target: str | None = None,
+        input: str | None = None,
+        clients: int | None = None,
+        ids: Ids = None,
+        name: str = "datasets",
+    ) -> Population:
+        """One data set per client: a torch Dataset with a length, a Hugging Face Dataset, a list of records, or a pair of arrays.
+
+        A record is `(x, y)`, or a dictionary in which `target` names y (by default "y" or "labels") and all others are inputs, or
+        the one that `input` names.
+        All are read at once, so that the run can be replayed; `sfumato.data.records_of` reads one of them, for `from_function`.
+        `clients` declares how many there may be; without it guarantees add that their number is public.
+        """
+        from sfumato.data.datasets import records_of
+
+        if isinstance(datasets, PublicData | Population | torch.Tensor | np.ndarray | str | dict):
+            raise BadValue(f"Population.from_datasets: got {kind(datasets)}. Give a list with one data set per client.")
+        read = [
+            Client(records_of(one, f"client {number} of {name!r}", target, input))
+            for number, one in enumerate(datasets)
+        ]
+        found = Population.from_list(read, name, ids)
+        return replace(found, counted=True) if clients is None else found.declared(clients)
 
     @staticmethod
     def from_function(
@@ -231,7 +332,8 @@ class Population:
             raise DataError(f"no client in {folder}. Put one .pt, .npz or .safetensors file per client there.")
         name, ids = name or folder.resolve().name, tuple(file.name for file in files)
         identity = digest("files", list(ids))
-        return Population(name, len(files), partial(_read, files), of_files(files), identity, ids, str(path))
+        found = Population(name, len(files), partial(_read, files), of_files(files), identity, ids, str(path))
+        return replace(found, at_hand=len(files) if are_few(files) else 0)
 
     @staticmethod
     def from_import(path: str, size: int | None = None, ids: Ids = None) -> Population:

@@ -122,6 +122,11 @@ def _records(pair: Any, what: str) -> Records:
 
 
 def _tensor(value: Any, what: str) -> torch.Tensor:
+    if isinstance(value, list):
+        try:
+            value = np.asarray(value)
+        except ValueError as error:
+            raise DataError(f"{what} has rows of different lengths. Give each record as many numbers.") from error
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
         value = torch.from_numpy(np.ascontiguousarray(value) if value.flags.writeable else value.copy())
     if not isinstance(value, torch.Tensor):

@@ -20,6 +20,7 @@ from sfumato.engine.slots import Opening, Slots
 from sfumato.errors import DataError, SfumatoError
 from sfumato.key import Key
 from sfumato.local.task import Task
+from sfumato.objective import check_labels
 from sfumato.pieces.context import MessageContext
 
 if TYPE_CHECKING:
@@ -194,6 +195,7 @@ class Clients:
             raise
         except Exception as error:
             if len(ids) == 1:
+                check_labels(self.job.objective, task.clients[0].y, f"client {ids[0]}")
                 raise DataError(f"client {ids[0]}: local training failed: {error}") from error
             for place, client in enumerate(ids):  # find out whose data it was
                 self._train(task.only(place), [client])

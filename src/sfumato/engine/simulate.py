@@ -22,7 +22,7 @@ from sfumato.engine.cohort import Cohort
 from sfumato.engine.identity import Inputs, attempt_of
 from sfumato.engine.keys import Keys
 from sfumato.engine.plan import Plan, check_memory, choose, made_up
-from sfumato.engine.simulation import Simulation
+from sfumato.engine.simulation import Learn, Simulation
 from sfumato.engine.slots import Slots, gathers
 from sfumato.engine.workers import Factory, Here, asked_shards
 from sfumato.errors import BadValue, DataError, LedgerError
@@ -32,7 +32,7 @@ from sfumato.key import Key
 from sfumato.ledger.ledger import Budget, Ledger
 from sfumato.ledger.spending import Spending, open_shared
 from sfumato.models import check_module, training_mode
-from sfumato.objective import Objective, check_loss
+from sfumato.objective import Objective, check_loss, check_outputs
 from sfumato.round import Round
 from sfumato.several_inputs import inputs_of
 from sfumato.update import Layout
@@ -61,6 +61,7 @@ def simulate(
     checkpoint_seconds: float = 0.0,
     step: str = "",
     ledger: Ledger | None = None,
+    learn: Learn | None = None,
 ) -> Simulation:
     """Check everything, then give back the run. `sfumato.simulate` says what the arguments mean, and writes what was found.
 
@@ -70,9 +71,11 @@ def simulate(
 
     A `step` is one round ahead of the first: the name of what the run in this folder does before it trains. Its keys and its
     checkpoint are its own; what it costs stands in the run's ledgers, and within the run's budget. `ledger` is the run's own,
-    if it is open already.
+    if it is open already. `learn` stands in for the optimizer's method of that name, and keeps its own state: it is given
+    what was released, so it is free, and a run with it has no folder to go on from.
     """
     population = require_population(population, "simulate")
+    assert learn is None or folder is None, "its state is in no checkpoint"
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
         raise BadValue(f"rounds={rounds}: at least one round, as a whole number.")
     if budget is not None:
@@ -100,7 +103,7 @@ def simulate(
     # Data that may have changed get new noise when rounds are computed again, which is paid for: so none ever are.
     # Nor with exact noise, which promises something of the last bit: no check can tell that another machine gives the same.
     seconds = 0.0 if population.fingerprint is None or job.slots.alone else checkpoint_seconds
-    facts = (rounds, root, place, start, diagnostics, inputs.data, people, seconds)
+    facts = (rounds, root, place, start, diagnostics, inputs.data, people, seconds, learn)
     return Simulation(job, derivation, population, spending, *facts)
 
 
@@ -126,6 +129,7 @@ def job_of(
             f"the model answers with a {type(outputs).__name__}. Let forward return one tensor, with a row for each record; if it "
             "has logits, give its inputs by name, as in x={'input_ids': ...}."
         )
+    check_outputs(objective, outputs)
     check_loss(objective, outputs, example.y)
     round.local.check(module, objective.loss, made_up(example, 4, 0))
     length = round.local.message_length(layout)

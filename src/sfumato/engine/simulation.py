@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -41,6 +41,7 @@ from sfumato.unproven import claims
 
 _NOT_DURABLE = "the ledger is in memory: what was spent is forgotten when this process ends"
 _SEEDED = "simulation: holds for whoever does not know the seed"
+Learn = Callable[[torch.Tensor, State, torch.Tensor, StepContext], tuple[torch.Tensor, State]]
 
 
 @dataclass(frozen=True, repr=False)
@@ -107,6 +108,7 @@ class Simulation:
     data: str  # names the data in the key: other data, other noise
     cohort: Cohort
     checkpoint_seconds: float = 0.0  # at least so long between two of them, but for the last
+    learn: Learn | None = None  # what moves the parameters by a release; the round's optimizer, if it is None
     begun: bool = field(default=False, init=False)
     _unstored: Checkpoint | None = field(default=None, init=False)
     _reserved: list[tuple[Ledger, int]] = field(default_factory=list, init=False)
@@ -246,7 +248,8 @@ class Simulation:
         value, kept = slots.release(total.rows, total.weight, opening, keys, now.kept, seen)
         stddev = self.derivation.primary.stddev
         context = StepContext(number, slots.layout, self.job.objective, self.module, keys.optimizer(number), stddev)
-        params, state = slots.round.optimizer.learn(now.params, now.state, value, context)
+        learn = self.learn or slots.round.optimizer.learn
+        params, state = learn(now.params, now.state, value, context)
         if not all(map(math.isfinite, torch.aminmax(params))):  # much faster than isfinite() of each
             raise NotFinite(
                 f"round {number + 1}: the parameters are no longer finite. Lower the learning rates; without a Clip, one client's "

@@ -17,7 +17,7 @@ from sfumato.facts import facts
 from sfumato.gradients import KeyedMasks
 from sfumato.key import Key
 from sfumato.models.mode import training_mode
-from sfumato.several_inputs import inputs_of
+from sfumato.several_inputs import inputs_of, own_module
 
 _BATCHNORM_FIX = (
     "call sfumato.models.replace_batchnorm(model), which puts GroupNorm there with the same weights; or, if its statistics are "
@@ -95,7 +95,7 @@ def _group_norm(layer: _BatchNorm) -> nn.GroupNorm:
 
 
 def _listed(module: nn.Module, layers: Sequence[nn.Module]) -> str:
-    places = ((name or "the model", layer) for name, layer in module.named_modules() if layer in layers)
+    places = ((name or "the model", layer) for name, layer in own_module(module).named_modules() if layer in layers)
     return ", ".join(f"{place} ({type(layer).__name__})" for place, layer in places)
 
 
@@ -114,20 +114,37 @@ def _changed_by_forward(copied: nn.Module, example: torch.Tensor) -> list[str]:
     except SfumatoError:
         raise
     except Exception as error:
-        single = all(p.dtype == torch.float32 for p in copied.parameters())
-        records = inputs_of(copied) or f"shape {tuple(example.shape[1:])}"
+        kind = str(example.dtype).removeprefix("torch.")
+        records = inputs_of(copied) or f"shape {tuple(example.shape[1:])} and type {kind}"
         raise BadValue(
-            f"the model cannot take records of {records}: {type(error).__name__}: {error}. "
-            + ("Give a model for such records, or reshape the data." if single else "Call .float() on the model.")
+            f"the model cannot take records of {records}: {type(error).__name__}: {error}. {_fix(copied, example)}"
         ) from error
     after = _state(copied)
     return [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
 
 
+def _fix(module: nn.Module, example: torch.Tensor) -> str:
+    """What to do about a model that cannot take the records."""
+    if any(p.dtype != torch.float32 for p in module.parameters()):
+        return "Call .float() on the model."
+    looks_up = any(isinstance(layer, nn.Embedding | nn.EmbeddingBag) for layer in module.modules())
+    if looks_up and example.is_floating_point():
+        return (
+            "The model looks up whole numbers (an Embedding), as texts are, and these are others. Give a model for pictures "
+            "or numbers, e.g. mlp, or whole numbers as records."
+        )
+    if not looks_up and not example.is_floating_point():
+        return (
+            "Whole numbers that stand for characters or words need a model that looks them up (an Embedding), e.g. char-lstm; "
+            "others are given as x.float()."
+        )
+    return "Give a model for such records, or reshape the data."
+
+
 def _state(module: nn.Module) -> dict[str, Any]:
     """Whatever layers and users' own classes hold: a number that a forward pass counts up is state too."""
     found = {}
-    for name, layer in module.named_modules():
+    for name, layer in own_module(module).named_modules():
         own = [kind for kind in type(layer).__mro__ if not kind.__module__.startswith(("torch.", "builtins"))]
         held = {key: value for kind in reversed(own) for key, value in vars(kind).items() if not key.startswith("__")}
         for key, value in {**held, **vars(layer), **layer._parameters, **layer._buffers}.items():

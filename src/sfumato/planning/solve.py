@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from sfumato.account.calibrate import calibrate_noise
-from sfumato.account.checks import LARGEST_ROUNDS, check_delta, check_target
+from sfumato.account.checks import LARGEST_ROUNDS, check_delta, check_rounds, check_target
 from sfumato.account.event import Relation, Unit
 from sfumato.account.protocol import accountant
 from sfumato.errors import BadValue, CannotAccount
@@ -113,6 +113,8 @@ def solve(question: Question) -> Plan:
     check_delta(question.delta)
     if question.epsilon is not None:
         check_target(question.epsilon)
+    if question.rounds is not None:
+        check_rounds(question.rounds)
     target = question.epsilon or math.inf
     opened = question.open()
     price = accountant(question.accountant)

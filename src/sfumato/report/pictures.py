@@ -89,8 +89,8 @@ def drawn(name: str, title: str, make: Callable[[], Figure], form: str = "png") 
     """Any figure as a file, in our style: png, svg or pdf."""
     buffer = io.BytesIO()
     with _style(name):
-        undated = {} if form == "png" else {"Date" if form == "svg" else "CreationDate": None}
-        told = {"Software" if form == "png" else "Creator": MAKER, "Title": title, **undated}
+        maker: dict[str, dict[str, str | None]] = {"png": {"Software": MAKER}, "svg": {"Creator": MAKER, "Date": None}}
+        told = {**maker.get(form, {"Creator": MAKER, "CreationDate": None}), "Title": title}
         make().savefig(buffer, format=form, dpi=200, facecolor="white", metadata=told)
     return buffer.getvalue()
 

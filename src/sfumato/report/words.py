@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any
 
+from sfumato.guarantee import headline as first_line
 from sfumato.guarantee import rounded_up
 
 MISSING = "–"
@@ -77,7 +78,7 @@ def headline(facts: Mapping[str, Any]) -> str:
     epsilon, delta, unit, view = (facts.get(key) for key in ("epsilon", "delta", "unit", "view"))
     if epsilon is None or delta is None or unit is None:
         return ""
-    return f"epsilon = {bound(epsilon)} at delta = {bound(delta, 3)} for each {unit}, against {view}"
+    return first_line(epsilon, delta, f"each {unit}", str(view))
 
 
 def measured(name: str, value: float | None) -> str:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from sfumato import recipes
+from sfumato.data.load import NAMES
 from sfumato.data.population import Population
+from sfumato.data.tables import is_table
 from sfumato.errors import BadValue
 from sfumato.features import Features, Parted, PrivatePCA, parse_features
 from sfumato.guarantee import check_delta
+from sfumato.imports import is_import_path
 from sfumato.planning.auto import Choice
 from sfumato.run.auto import Auto, chosen
 from sfumato.run.central import check_central, declared, held_together
@@ -27,9 +31,20 @@ def settled(
     central, own_data = request.central, is_own_data(request.data.name)
     if central:
         check_central(request, own_data)
+    name = request.data.name
+    if request.data.clients < 1 and (is_import_path(name) or Path(name).is_dir()) and not is_table(name):
+        raise BadValue(
+            f"--data {name}: how many clients has it? Declare it with --clients: it is public, and not counted."
+        )
+    if request.data.clients < 1 and name in NAMES:
+        raise BadValue(f"clients={request.data.clients}: at least 1.")
     domain = request.pieces is not None or recipes.find(request.recipe).takes_public
     known: dict[str, Any] = {"joined": central, "open_to_all": open_to_all, "unscaled": auto is not None}
     source = find_source(request.data, domain=domain, elsewhere=elsewhere, **known)
+    if is_table(name) and not central and elsewhere is None:
+        assert source.population is not None, "a table is a population"
+        counted = source.population.counted
+        request = replace(request, data=replace(request.data, clients=source.population.size, counted=counted))
     if central and not own_data:
         request = declared(request, source.of(request.data))
     if not request.budgets or request.delta is not None:

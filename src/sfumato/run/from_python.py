@@ -9,8 +9,10 @@ from typing import Any
 
 from torch import nn
 
+from sfumato.adapt_objective import as_objective
 from sfumato.budget.budgets import Budgets
 from sfumato.data.population import Population, PublicData, require_population, require_public
+from sfumato.data.tables import Table
 from sfumato.imports import is_import_path
 from sfumato.objective import Objective
 from sfumato.round import Round
@@ -18,7 +20,7 @@ from sfumato.run.budgeted import budgeted
 from sfumato.run.prepare import Prepared, model_of
 from sfumato.run.read_round import read_round, round_text
 from sfumato.run.request import DataRequest, ModelRequest, Request, resolved
-from sfumato.run.source import example
+from sfumato.run.source import check_labels_of, example
 from sfumato.several_inputs import taking
 from sfumato.update import Layout
 
@@ -28,13 +30,16 @@ def gathered(
     round: Round,
     population: Population,
     module: nn.Module | str,
-    objective: Objective,
+    objective: Objective | nn.Module,
     test: PublicData | None,
 ) -> Prepared:
     """The objects, and the request that describes them."""
     population = require_population(population, "simulate")
     test = None if test is None else require_public(test, "simulate(test=...)")
     records = example(population, test)
+    given = taking(module, records.inputs) if isinstance(module, nn.Module) else None
+    objective = as_objective(objective, given, *records)
+    check_labels_of(population, test, objective)
     shape, outputs = tuple(records.x.shape[1:]), objective.outputs or math.prod(records.y.shape[1:])
     named = ModelRequest(name=module if isinstance(module, str) else "")
     model = taking(model_of(named, shape, outputs) if isinstance(module, str) else module, records.inputs)
@@ -48,8 +53,11 @@ def gathered(
     }
     *others, last = [part for part, known in reachable.items() if not known] or [""]
     unnamed = f"{', '.join(others)} and {last}" if others else last
+    table = population.origin if isinstance(population.origin, Table) else None
     data = DataRequest(
         name=population.source or population.name,
+        columns={} if table is None else table.to_table(),
+        counted=population.counted,
         clients=population.size,
         records_per_client=0,
         task=objective.task,
@@ -75,6 +83,7 @@ def with_budgets(prepared: Prepared, given: Any, resumed: Path | None) -> Prepar
     if budgets is not None:
         delta = budgets.delta if request.delta is None else request.delta
         request = replace(request, budgets=budgets.to_table(), delta=delta)
+        population = population.with_public_ids()
     if round is not prepared.round and request.pieces:
         request = replace(request, pieces=round_text(round) or "")
-    return replace(prepared, request=request, round=round, budgets=budgets)
+    return replace(prepared, request=request, population=population, round=round, budgets=budgets)

@@ -29,7 +29,7 @@ from sfumato.run.budgeted import budgeted
 from sfumato.run.clients import before_a_basis, clients_of, settled
 from sfumato.run.read_round import read_round
 from sfumato.run.request import DataRequest, ModelRequest, Request, typed
-from sfumato.run.source import example, is_own_data, naming
+from sfumato.run.source import check_labels_of, example, is_own_data, naming
 from sfumato.several_inputs import taking
 from sfumato.update import Layout
 
@@ -80,12 +80,16 @@ def prepare(
     hold a basis that it has paid for. `elsewhere` are clients whose data are not here, and whose shapes are declared.
     """
     request, source, choices = settled(request, auto, open_to_all, elsewhere)
+    objective = objective_of(request.data.task, source.outputs)
+    if source.population is not None:
+        check_labels_of(source.population, source.test, objective)
     source, parted = before_a_basis(request, source)
     population, test, outputs = clients_of(request, source), source.test, source.outputs
     budgets = Budgets.of(request.budgets, population.size, population.ids) if request.budgets else None
+    if budgets is not None:
+        population = population.with_public_ids()
     if budgets is not None and request.delta is None:
         request = replace(request, delta=budgets.delta)
-    objective = objective_of(request.data.task, outputs)
     records = example(population, test)
     shape = tuple(records.x.shape[1:])
     trained, basis = built(request, source.public, outputs), None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json
 import math
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -13,9 +15,11 @@ from typing import Any, cast
 
 from sfumato import recipes
 from sfumato.errors import BadValue, DataError, nearest
+from sfumato.run.defaults import data_defaults, model_default
 
 SCHEMA = 1
 _TABLES = ("data", "model", "options", "budgets", "federation")
+_APART = (*_TABLES, "columns")
 
 
 def _asked(default: Any, words: str, flag: str = "", shares_out: bool = False) -> Any:
@@ -28,21 +32,31 @@ def _asked(default: Any, words: str, flag: str = "", shares_out: bool = False) -
 
 @dataclass(frozen=True)
 class DataRequest:
-    """Which data, shared out to how many clients. `clients` is declared and public; it is never counted from data."""
+    """Which data, shared out to how many clients. What is left open (None) becomes what suits data of that name.
+
+    `clients` is declared and public. Only a table's are counted where nobody declared them, and guarantees say so.
+
+    >>> DataRequest("gefcom2012-wind").task, DataRequest("mnist").clients, DataRequest("digits").records_per_client
+    ('regression', 100, 7)
+    """
 
     name: str = _asked(
         "digits",
         "digits, mnist, fashion-mnist, emnist-letters, usps, cifar10, cifar100, svhn, svhn-extra, medical-mnist, "
-        "office-caltech10, domainnet, celeba, utkface, shakespeare, gefcom2012-wind, a folder of client files, or module:function.",
+        "office-caltech10, domainnet, celeba, utkface, shakespeare, gefcom2012-wind, a folder of client files, a table (.csv, "
+        ".parquet), or module:function.",
         flag="data",
     )
     folder: str = _asked("", "Where the data sets lie; else SFUMATO_DATA, else the cache.", flag="data_dir")
-    clients: int = _asked(200, "How many clients there are: declared and public.")
+    clients: int = _asked(
+        None,
+        "How many clients there are: declared and public. A table's are counted, if need be, and guarantees say so.",
+    )
     records_per_client: int = _asked(
-        7, "Records each client gets (natural: at most); 0 shares out all.", shares_out=True
+        None, "Records each client gets (natural: at most); 0 shares out all.", shares_out=True
     )
     split: str = _asked(
-        "iid",
+        None,
         "iid, shards:N, dirichlet:ALPHA, dirichlet-classes:ALPHA, or natural (roles, farms, domains, persons).",
         shares_out=True,
     )
@@ -64,14 +78,22 @@ class DataRequest:
         "random-conv:WIDTH, resize:SIDE, box:MARGIN, grey, last-characters:N or module:attribute.",
     )
     test_fraction: float = _asked(0.0, "Part of each client's records kept to test its own model.", shares_out=True)
-    task: str = _asked("classification", "classification, multi-label, next-character or regression.")
+    task: str = _asked(None, "classification, multi-label, next-character or regression.")
     outputs: int = _asked(0, "Outputs of the model, for your own data.")
     test: str | None = _asked(
         None,
-        "Public test data for your own data: module:name that gives PublicData; or another data set's by its name, whose shape "
-        "pictures take.",
+        "Public test data for your own data: module:name that gives PublicData, or a table with the same columns; or another data "
+        "set's by its name, whose shape pictures take.",
         "test_data",
     )
+    counted: bool = False  # whether nobody declared `clients`: it is what a table has, and guarantees say so
+    columns: dict[str, Any] = field(default_factory=dict)  # of a table; see `sfumato.data.columns`
+
+    def __post_init__(self) -> None:
+        if None in (self.clients, self.records_per_client, self.split, self.task):
+            for name, value in data_defaults(self.name).items():
+                if getattr(self, name) is None:
+                    object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True)
@@ -79,9 +101,9 @@ class ModelRequest:
     """Which model; its initial weights come from a public seed."""
 
     name: str = _asked(
-        "logistic",
+        "",
         "logistic, mlp, cnn-mnist, cnn-emnist, cnn-cifar, cnn-medical, cnn-wind, resnet-18, char-lstm, char-lstm:UNITS or "
-        "module:function.",
+        "module:function. By default logistic; char-lstm:64 for shakespeare.",
         flag="model",
     )
     seed: int = _asked(0, "Public seed of the initial weights.", flag="model_seed")
@@ -124,8 +146,10 @@ class Request:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise BadValue(f"{name}={value}: at least 1, as a whole number.")
-        if self.data.clients < 1:
+        if self.data.clients < (self.data.name == "digits"):
             raise BadValue(f"clients={self.data.clients}: at least 1.")
+        if not self.model.name and self.pieces is None:
+            object.__setattr__(self, "model", replace(self.model, name=model_default(self.data.name)))
         if self.epsilon is not None and not self.epsilon > 0:
             raise BadValue(f"epsilon={self.epsilon}: a budget is positive, e.g. 2.0.")
         if self.epsilon is not None and self.budgets:
@@ -192,6 +216,7 @@ class Request:
     def to_toml(self, resolved: Mapping[str, Any] | None = None) -> str:
         """The text of run.toml."""
         tables: list[tuple[str, Mapping[str, Any]]] = [("", _scalars(self)), ("data", _scalars(self.data))]
+        tables += _nested("data.columns", self.data.columns) if self.data.columns else []
         tables += [("model", _scalars(self.model)), ("options", self.options), *_budget_tables(self.budgets)]
         if self.federation:
             tables.append(("federation", self.federation))
@@ -200,17 +225,17 @@ class Request:
         lines = [f"schema = {SCHEMA}"]
         for name, table in tables:
             lines += ["", f"[[{name}]]" if name == _OWN else f"[{name}]"] if name else []
-            lines += [f"{key} = {toml_value(value)}" for key, value in table.items() if value is not None]
+            lines += [f"{_key(key)} = {toml_value(value)}" for key, value in table.items() if value is not None]
         return "\n".join(lines) + "\n"
 
     @staticmethod
-    def of_recipe(name: object) -> Request:
-        """What is asked for where only a recipe is named; without one that is known, the defaults of dp-fedavg."""
+    def of_recipe(name: object, data: str = "digits") -> Request:
+        """What is asked for where only a recipe and the data are named; without one that is known, the defaults of dp-fedavg."""
         found = recipes.RECIPES.get(name) if isinstance(name, str) else None
         if found is None:
-            return Request()
-        data = DataRequest(clients=1, records_per_client=0) if found.central else DataRequest()
-        return Request(recipe=found.name, rounds=found.rounds or Request.rounds, data=data)
+            return Request(data=DataRequest(data))
+        asked = DataRequest(data, clients=1, records_per_client=0, split="iid") if found.central else DataRequest(data)
+        return Request(recipe=found.name, rounds=found.rounds or Request.rounds, data=asked)
 
     @staticmethod
     def from_toml(path: Path) -> Request:
@@ -232,7 +257,10 @@ class Request:
             raise BadValue(f"{name} was written by another version of Sfumato. Its schema is not {SCHEMA}.")
         found.pop("resolved", None)
         tables: dict[str, Any] = {name: found.pop(name, {}) for name in ("budgets", "federation")}
-        request = replace(Request.of_recipe(found.get("recipe")), **tables)
+        data = found.get("data")
+        named = data.get("name") if isinstance(data, dict) else None
+        start = Request.of_recipe(found.get("recipe"), named if isinstance(named, str) else "digits")
+        request = replace(start, **tables)
         for table, values in found.items():
             for name, value in values.items() if isinstance(values, dict) else [("", values)]:
                 request = request.with_value(f"{table}.{name}" if name else table, value)
@@ -248,16 +276,20 @@ class Request:
         if table in ("options", "federation"):
             held: dict[str, Any] = {table: {**getattr(self, table), name: value}}
             return replace(self, **held)
+        if key == "data.columns" or key.startswith("data.columns."):
+            columns = _with_part(self.data.columns, key.split(".", 3)[2:], value)
+            return replace(self, data=replace(self.data, columns=columns))
         owners: dict[str, Request | DataRequest | ModelRequest] = {"": self, "data": self.data, "model": self.model}
         owner = owners.get(table)
         if owner is None:
             raise BadValue(f"{key!r}: run.toml has no table {table!r}. {nearest(table, _TABLES)}")
-        known = {part.name: part.type for part in dataclasses.fields(owner) if part.name not in _TABLES}
+        known = {part.name: part.type for part in dataclasses.fields(owner) if part.name not in _APART}
         if name not in known:
             option = table == "" and name in recipes.find(self.recipe).options
             near = f"Did you mean 'options.{name}'?" if option else nearest(name, known)
             raise BadValue(f"{key!r}: there is no such key. {near}")
-        changed: Any = replace(owner, **{name: typed(key, str(known[name]), value)})
+        declared: dict[str, Any] = {"counted": False} if key == "data.clients" else {}
+        changed: Any = replace(owner, **{name: typed(key, str(known[name]), value)}, **declared)
         if table == "":
             return cast(Request, changed)
         return replace(self, **{table: changed})
@@ -309,7 +341,30 @@ def _budget_tables(budgets: Mapping[str, Any]) -> list[tuple[str, Mapping[str, A
 
 
 def _scalars(part: Any) -> dict[str, Any]:
-    return {name: value for name, value in vars(part).items() if name not in _TABLES}
+    return {name: value for name, value in vars(part).items() if name not in _APART}
+
+
+def _nested(name: str, table: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """A table, and those in it."""
+    inside = {key: value for key, value in table.items() if isinstance(value, Mapping)}
+    own = (name, {key: value for key, value in table.items() if key not in inside})
+    return [own, *((f"{name}.{_key(key)}", value) for key, value in inside.items())]
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
+
+
+def _with_part(table: Mapping[str, Any], path: list[str], value: Any) -> dict[str, Any]:
+    """A table with one part of it changed, which may lie in a table within."""
+    if not path:
+        if not isinstance(value, dict):
+            raise BadValue(f"data.columns={value!r}: it is a table, e.g. [data.columns] with target and client.")
+        return value
+    inner = table.get(path[0], {})
+    if len(path) > 1 and not isinstance(inner, Mapping):
+        raise BadValue(f"data.columns.{'.'.join(path)}: {path[0]} is {inner!r}, in which nothing can be set.")
+    return {**table, path[0]: value if len(path) == 1 else _with_part(inner, path[1:], value)}
 
 
 def typed(key: str, wanted: str, value: Any) -> Any:
@@ -329,6 +384,8 @@ def toml_value(value: Any) -> str:
     """A value as TOML writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, list):
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml_value, value))}]"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

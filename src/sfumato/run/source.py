@@ -15,11 +15,14 @@ from sfumato.data.load import NAMES, as_public, build_population, data_folder, h
 from sfumato.data.load import load as load_data
 from sfumato.data.population import Client, Population, PublicData, Records, require_public
 from sfumato.data.sets import Dataset
+from sfumato.data.tables import is_table
 from sfumato.errors import BadValue, DataError, SfumatoError
 from sfumato.features import Features, Fit, Step, cached, learns, mapped, parse_features
 from sfumato.imports import import_path, is_import_path
 from sfumato.key import Key
+from sfumato.objective import Objective, check_labels
 from sfumato.run.request import DataRequest
+from sfumato.run.table import table_of
 
 _BASIS = 5000  # public records that a basis is learnt from
 _MOST_BYTES = 4 * 2**30  # of mapped records that are kept on disk; of more, clients are mapped when they are drawn
@@ -87,7 +90,12 @@ def find_source(
     own = is_own_data(data.name) or (elsewhere is not None and data.name not in NAMES)
     found = _own(data, joined, elsewhere) if own else _named(data, unscaled)
     found = replace(found, shared=domain)
-    if data.public is not None:
+    if data.public is not None and is_table(data.public) and own:
+        if not is_table(data.name):
+            raise BadValue(
+                f"--public {data.public}: categories and ranges are learnt for a table only. Give --data a table too."
+            )
+    elif data.public is not None:
         if data.public_records is not None:
             raise BadValue(
                 f"--public {data.public} and --public-records {data.public_records} exclude each other: both say what is public. "
@@ -240,8 +248,8 @@ def _mapped_set(dataset: Dataset, features: Features, kept: Path) -> Dataset:
 
 
 def is_own_data(name: str) -> bool:
-    """Whether a data set's name is a user's folder or function."""
-    return name not in NAMES and (is_import_path(name) or "/" in name or Path(name).is_dir())
+    """Whether a data set's name is a user's folder, table or function."""
+    return name not in NAMES and (is_import_path(name) or "/" in name or is_table(name) or Path(name).is_dir())
 
 
 def _named(data: DataRequest, unscaled: bool) -> Source:
@@ -260,6 +268,9 @@ def _named(data: DataRequest, unscaled: bool) -> Source:
 
 
 def _own(data: DataRequest, joined: bool, elsewhere: Population | None) -> Source:
+    if elsewhere is None and is_table(data.name):
+        population, test, outputs = table_of(data, joined)
+        return Source(outputs, test, None, population)
     if elsewhere is not None:
         population, test = elsewhere, None
     elif is_import_path(data.name):
@@ -323,3 +334,15 @@ def example(population: Population, test: PublicData | None) -> Records:
         if records.count:
             return records
     raise DataError(f"none of the first clients of {population.name!r} has a record. Give clients with data.")
+
+
+def check_labels_of(population: Population, test: PublicData | None, objective: Objective) -> None:
+    """Refuse labels that do not fit the outputs, before anything is spent: those of the test data, and of all clients that are at
+    hand; of others only who is looked at for the shapes. Theirs are refused when they are drawn.
+    """
+    if test is not None:
+        check_labels(objective, test.records.y, f"the test data {test.name!r}")
+    for number in range(population.at_hand):
+        check_labels(objective, population.client(number).train.y, f"client {number} of {population.name!r}")
+    if not population.at_hand:
+        check_labels(objective, example(population, test).y, f"a client of {population.name!r}")

@@ -112,8 +112,11 @@ def test_data_that_change_while_they_are_read(tmp_path: Path) -> None:
         Records(torch.zeros(5, 6), torch.zeros(5, 1, dtype=torch.int64)),
         Records(torch.zeros(5, 6), torch.zeros(5)),
         Records(torch.zeros(5, 6, dtype=torch.int64), torch.zeros(5, dtype=torch.int64)),
+        Records(
+            (torch.zeros(5, 2), torch.zeros(5, 4)), torch.zeros(5, dtype=torch.int64)
+        ),  # rows of the declared shape
     ],
-    ids=["inputs", "targets", "type of targets", "type of inputs"],
+    ids=["inputs", "targets", "type of targets", "type of inputs", "several inputs"],
 )
 def test_records_of_another_shape(tmp_path: Path, records: Records) -> None:
     log: list[str] = []
@@ -303,6 +306,21 @@ def one():
 def two():
     return [one(), one()]
 """
+
+
+def test_own_data_in_a_table(tmp_path: Path) -> None:
+    """The owner declares its columns beside it, and no client: all rows are the owner's."""
+    table, declared = tmp_path / "patients.csv", tmp_path / "patients.toml"
+    table.write_text("age,ill\n10,no\n50,yes\n")
+    declared.write_text('target = "ill"\nclasses = ["no", "yes"]\n[scale]\nage = [0, 100]\n')
+    found = own_data(str(table))()
+    assert found.size == 1 and found.client(0).train.y.tolist() == [0, 1] and found.client(0).train.x[1] == 0.0
+    before = found.fingerprint
+    table.write_text("age,ill\n11,no\n50,yes\n")
+    assert own_data(str(table))().fingerprint != before
+    declared.write_text('target = "ill"\nclient = "age"\nclasses = ["no", "yes"]\n')
+    with pytest.raises(BadValue, match="a node holds one client"):
+        own_data(str(table))()
 
 
 def test_own_data_from_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

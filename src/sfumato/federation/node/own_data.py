@@ -8,9 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
+from sfumato.data.columns import Columns, read_columns
 from sfumato.data.fingerprint import of_files
 from sfumato.data.population import Population
 from sfumato.data.records import READERS, Client, read_client
+from sfumato.data.tables import is_table, population_of, read_table
 from sfumato.errors import BadValue, DataError
 from sfumato.features import parse_features
 from sfumato.federation.node.rules import Refused
@@ -31,6 +33,8 @@ def own_data(path: str) -> Find:
 
 def _in_files(path: Path) -> Population:
     """One client: a file, or a folder with one."""
+    if is_table(str(path)) and path.is_file():
+        return _in_table(path)
     found = path if path.is_dir() else path.parent
     files = [path] if not path.is_dir() else []
     if path.is_dir():
@@ -38,9 +42,20 @@ def _in_files(path: Path) -> Population:
     if len(files) != 1 or not files[0].is_file() or files[0].suffix not in READERS:
         raise DataError(
             f"{path}: {len(files)} files of records. A node holds one client: give one file ({', '.join(READERS)}) with x and y, "
-            "or a folder with one."
+            "a folder with one, or a table (.csv, .parquet) with its columns declared in a .toml of the same name beside it."
         )
     return Population(found.name, 1, partial(_read, files[0]), of_files(files))
+
+
+def _in_table(path: Path) -> Population:
+    """All rows of a table, whose columns the owner declares beside it; they name no client: all are the owner's."""
+    declared = path.with_suffix(".toml")
+    columns = Columns.of_table(read_columns(declared), str(declared))
+    if columns.client:
+        raise BadValue(
+            f"{declared}: client={columns.client!r}, but a node holds one client. Leave it out, or name the features."
+        )
+    return population_of(read_table(path, columns), columns, 1, path.parent.name)
 
 
 def _read(file: Path, number: int) -> Client:

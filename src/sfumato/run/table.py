@@ -1,0 +1,69 @@
+"""The table that a data request names, and what is declared of its columns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from sfumato.data.columns import Columns
+from sfumato.data.load import NAMES
+from sfumato.data.population import Population, PublicData
+from sfumato.data.tables import is_table, population_of, public_of, read_table
+from sfumato.errors import BadValue
+from sfumato.run.request import DataRequest
+
+
+def table_of(data: DataRequest, joined: bool) -> tuple[Population, PublicData | None, int]:
+    """A table's clients, or with `joined` its one holder; the public table that is tested on; and the outputs of a model."""
+    asked = dict(data.columns)
+    ids = asked.pop("clients", None)
+    if ids is not None and (not isinstance(ids, list) or data.clients not in (0, len(ids))):
+        raise BadValue(
+            f"data.columns.clients={ids!r} with clients={data.clients}: it is the list of all ids that may be there, and their "
+            "number is theirs. Leave --clients out."
+        )
+    columns = _for_task(Columns.of_table(asked), data)
+    if not (columns.client or joined):
+        raise BadValue(
+            f"--data {data.name}: whose record is a row? Say which column names the client, --client-column NAME. With dp-sgd "
+            "one holder has all rows."
+        )
+    frame, name = read_table(data.name, columns), Path(data.name).stem
+    public = None if data.public is None else read_table(data.public, columns)
+    if joined:  # whose a row is does not matter, and the column is no input
+        columns = replace(columns.of([str(one).strip() for one in frame.columns], f"the table {name!r}"), client="")
+    declared = ids or (None if data.counted or joined else data.clients) or None
+    population = population_of(frame, columns, declared, name, public, data.public or "")
+    assert population.columns is not None, "a table has columns"
+    columns = population.columns
+    if not columns.outputs:
+        raise BadValue(
+            f"--data {data.name}: how many classes has {columns.targets[0]!r}? Declare them: classes in --columns FILE.toml, "
+            "or --outputs where rows hold 0, 1, 2 and so on. They are not learnt from clients' rows. Numbers are --task "
+            "regression."
+        )
+    test = None
+    if data.test is not None and data.test not in NAMES:
+        if not is_table(data.test):
+            raise BadValue(f"--test-data {data.test}: give a table with the same columns, .csv or .parquet.")
+        test = public_of(read_table(data.test, columns), columns, data.test)
+    return population, test, columns.outputs
+
+
+def _for_task(columns: Columns, data: DataRequest) -> Columns:
+    """The columns with what the task and the declared outputs say of the target."""
+    if data.task not in ("classification", "multi-label", "regression"):
+        raise BadValue(f"task={data.task!r}: a table's task is classification, multi-label or regression.")
+    if data.task != "classification":
+        if columns.classes:
+            raise BadValue(f"task={data.task!r}: classes are those of a classification. Leave classes or --task out.")
+        target = columns.targets if data.task == "multi-label" else columns.target
+        return replace(columns, target=target, numbers=True)
+    if not isinstance(columns.target, str):
+        raise BadValue(
+            f"the targets {', '.join(columns.targets)} are no classes of one kind. Give --task multi-label (each holds or not) or "
+            "--task regression (numbers)."
+        )
+    if columns.classes and data.outputs not in (0, columns.outputs):
+        raise BadValue(f"outputs={data.outputs}, but {columns.outputs} classes are declared. Leave --outputs out.")
+    return columns if columns.classes else replace(columns, classes=data.outputs)

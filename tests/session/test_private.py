@@ -1,0 +1,337 @@
+"""A loop of one's own: what it trains is what the recipe trains, what it states is what the recipe states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler
+
+from sfumato import Ledger, Objective, Population, Session, Unit, classification, private, recipes, simulate
+from sfumato.errors import BadValue, BudgetExceeded, DataError, SfumatoError, UnsoundRound
+from sfumato.key import Key
+from tests.helpers import unchecked
+
+RECORDS, INPUTS, CLASSES = 40, 5, 3
+DELTA = 1e-3
+
+
+def holder(records: int = RECORDS) -> tuple[torch.Tensor, torch.Tensor]:
+    key = Key.from_seed(3)
+    y = torch.from_numpy((key.child("y").integers(records) % CLASSES).astype("int64"))
+    return key.child("x").normal(records, INPUTS).float(), y
+
+
+def model() -> nn.Module:
+    with Key.from_seed(1).seeding_torch():
+        return nn.Sequential(nn.Linear(INPUTS, 4), nn.Tanh(), nn.Linear(4, CLASSES))
+
+
+def row(module: nn.Module) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in module.parameters()])
+
+
+def session(module: nn.Module | None = None, data: Any = None, **changed: Any) -> Session:
+    module = model() if module is None else module
+    options: dict[str, Any] = {"batch_size": 10, "records": RECORDS, "steps": 6, "noise_multiplier": 1.0, "seed": 0}
+    options |= changed
+    optimizer = options.pop("optimizer", None) or torch.optim.SGD(module.parameters(), lr=1.0)
+    loss = options.pop("loss", classification(CLASSES))
+    with unchecked():
+        return private(module, optimizer, holder() if data is None else data, loss, **options)
+
+
+def test_it_trains_what_the_recipe_trains() -> None:
+    """The same seed, keys and batches: plain SGD in the loop, and the recipe's in the engine."""
+    ours = session(clip=0.5)
+    for _ in ours:
+        pass
+    options = {"batch": "poisson:0.25", "records": RECORDS, "clip": 0.5, "optimizer": "sgd", "lr": 1.0}
+    population = Population.from_list([holder()], name="records")
+    *_, last = simulate(
+        recipes.build("dp-sgd", 1, options), population, model(), classification(CLASSES), rounds=6, seed=0
+    )
+    assert torch.equal(row(ours.module), last.params)
+    assert not torch.equal(last.params, row(model()))
+    assert ours.epsilon(DELTA) == last.epsilon(DELTA)
+    assert ours.guarantee(DELTA) == last.guarantee(DELTA)
+
+
+def test_the_learning_rate_is_the_users_and_a_schedule_is_free() -> None:
+    """Every other learning rate moves along the same first release."""
+    module = model()
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    run = session(module, optimizer=optimizer)
+    before = row(module)
+    run.step()
+    gradient = torch.cat([p.grad.flatten() for p in module.parameters() if p.grad is not None])
+    assert torch.allclose(row(module), before - 0.5 * gradient, atol=1e-6)
+    scheduler.step()
+    before = row(module)
+    run.step()
+    gradient = torch.cat([p.grad.flatten() for p in module.parameters() if p.grad is not None])
+    assert torch.allclose(row(module), before - 0.25 * gradient, atol=1e-6)
+
+
+def test_any_optimizer_learns() -> None:
+    x, _ = holder(400)
+    y = (x[:, 0] > 0).long()
+    module = model()
+    size = {"batch_size": 100, "records": 400, "steps": 60}
+    budget = {"epsilon": 8.0, "delta": DELTA, "noise_multiplier": None}
+    run = session(module, (x, y), optimizer=torch.optim.AdamW(module.parameters(), lr=0.05), **size, **budget)
+    for _ in run:
+        pass
+    assert float((module(x).argmax(1) == y).float().mean()) > 0.85
+    assert 7.9 < run.epsilon() <= 8.0
+
+
+def test_the_guarantee_is_that_of_records_against_everyone() -> None:
+    run = session(noise_multiplier=None, epsilon=2.0, delta=DELTA, steps=None, epochs=3)
+    assert run.steps == 12 and len(run) == 12 and run.epsilon() == 0.0
+    half = [step.epsilon(DELTA) for step in islice(run, 6)]
+    assert run.taken == 6 and half[-1] == run.epsilon() < 2.0
+    for _ in run:  # goes on where it was left
+        pass
+    found = run.guarantee()
+    assert found.unit is Unit.RECORD and found.epsilon is not None and 1.995 < found.epsilon <= 2.0
+    assert "the holder of the records is trusted" in found.assumptions
+    assert not any("counted" in words for words in found.assumptions)
+    with pytest.raises(BadValue, match="all 12 steps were taken"):
+        run.step()
+
+
+def test_a_count_that_nobody_declared_is_named() -> None:
+    assert (
+        "that there are 40 records is public: they were counted" in session(records=None).guarantee(DELTA).assumptions
+    )
+
+
+def test_an_empty_batch_releases_noise_and_counts() -> None:
+    run = session(data=(torch.zeros(1, INPUTS), torch.zeros(1, dtype=torch.int64)), records=10**6, batch_size=1)
+    before = row(run.module)
+    run.step()
+    assert float((row(run.module) - before).norm()) > 1.0
+    assert run.epsilon(1e-9) > 0.0 and run._run.ledger.count == 1
+
+
+class Pairs(Dataset[Any]):
+    def __init__(self, item: Callable[[int], Any], count: int = RECORDS) -> None:
+        self.item, self.count = item, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, number: int) -> Any:
+        return self.item(number)
+
+
+class Stream(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter(())
+
+
+def test_data_come_as_tensors_dataset_or_loader() -> None:
+    x, y = holder()
+    given = {
+        "tensors": {"data": (x, y)},
+        "dataset": {"data": TensorDataset(x, y)},
+        "items": {"data": Pairs(lambda number: (x[number], int(y[number])))},
+        "arrays": {"data": Pairs(lambda number: (x[number].numpy(), y[number].numpy()))},
+        "loader": {"data": DataLoader(TensorDataset(x, y), 10, shuffle=True, drop_last=True), "batch_size": None},
+    }
+    found = [session(**each) for each in given.values()]
+    for run in found:
+        run.step()
+    assert all(torch.equal(row(run.module), row(found[0].module)) for run in found[1:])
+
+
+ITEMS = TensorDataset(*holder())
+REFUSED_DATA: dict[str, tuple[Any, str]] = {
+    "weights": (DataLoader(ITEMS, 10, sampler=WeightedRandomSampler([1.0] * RECORDS, RECORDS)), "draws with Weighted"),
+    "own batches": (DataLoader(ITEMS, batch_sampler=[[0, 1]]), "draws with list"),
+    "collate": (DataLoader(ITEMS, 10, collate_fn=lambda items: items), "collate_fn of its own"),
+    "other size": (DataLoader(ITEMS, 20), "but the DataLoader's is 20"),
+    "stream": (Stream(), "none can be drawn by chance"),
+    "three parts": (TensorDataset(*holder(), torch.zeros(RECORDS)), "the data are 3 parts"),
+    "two inputs": (Pairs(lambda number: {"a": number, "b": number}), "is a dict, not one input and one target"),
+    "nobody": (Pairs(lambda number: number, 0), "has no records"),
+    "shapes": (Pairs(lambda number: (torch.zeros(number + 1), 0)), "cannot be stacked"),
+    "text": ((["a"] * RECORDS, holder()[1]), "is a list. Give a tensor"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_DATA)
+def test_data_that_are_not_what_would_train_are_refused(case: str) -> None:
+    data, words = REFUSED_DATA[case]
+    with pytest.raises((BadValue, DataError), match=words):
+        session(data=data)
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no size": ({"batch_size": None}, "how large is a batch"),
+    "large": ({"batch_size": 41}, "batch_size=41 of records=40"),
+    "half a record": ({"records": 40.5}, "whole numbers"),
+    "no length": ({"steps": None}, "Give one of them, e.g. epochs=3"),
+    "two lengths": ({"epochs": 3}, "Give one of them, e.g. epochs=3"),
+    "no epochs": ({"steps": None, "epochs": 0}, "a positive number of passes"),
+    "no steps": ({"steps": 0}, "at least one round"),
+    "no noise": ({"noise_multiplier": None}, "how much noise"),
+    "zero noise": ({"noise_multiplier": 0.0}, "positive and finite"),
+    "two noises": ({"epsilon": 1.0}, "how much noise"),
+    "no delta": ({"noise_multiplier": None, "epsilon": 1.0}, "at which delta"),
+    "mean": ({"loss": nn.CrossEntropyLoss()}, "reduction='none'"),
+    "sgd": ({"optimizer": "sgd"}, "the optimizer is a str"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_meant_is_refused(case: str) -> None:
+    changed, words = REFUSED[case]
+    with pytest.raises(SfumatoError, match=words):
+        session(**changed)
+
+
+def test_batch_statistics_are_refused() -> None:
+    module = nn.Sequential(nn.Linear(INPUTS, 4), nn.BatchNorm1d(4), nn.Linear(4, CLASSES))
+    with pytest.raises(UnsoundRound, match="replace_batchnorm"):
+        session(module)
+
+
+def test_optimizers_that_are_not_of_the_module_are_refused() -> None:
+    module = model()
+    parameters = list(module.parameters())
+    for optimizer, words in (
+        (torch.optim.SGD(parameters[:2], lr=1.0), r"does not have 2\.weight, 2\.bias"),
+        (torch.optim.SGD([*parameters, nn.Parameter(torch.zeros(2))], lr=1.0), "not the module's"),
+        (torch.optim.LBFGS(parameters), "one noisy gradient is what a step pays for"),
+    ):
+        with pytest.raises(BadValue, match=words):
+            session(module, optimizer=optimizer)
+    parameters[0].requires_grad_(False)
+    run = session(module, optimizer=torch.optim.SGD(parameters, lr=1.0))
+    frozen = parameters[0].clone()
+    run.step()
+    assert torch.equal(parameters[0], frozen)
+
+
+def test_a_batch_of_ones_own_is_refused_and_costs_nothing() -> None:
+    run = session()
+    with pytest.raises(BadValue, match=r"step\(\) takes no batch"):
+        run.step(*holder())
+    assert run.epsilon(DELTA) == 0.0
+
+
+def test_gradients_set_by_hand_are_refused_and_cost_nothing() -> None:
+    run = session()
+    run.step()
+    spent = run.epsilon(DELTA)
+    run.optimizer.zero_grad(set_to_none=False)
+    run.step()
+    x, y = holder()
+    nn.functional.cross_entropy(run.module(x), y).backward()
+    spent, before = run.epsilon(DELTA), row(run.module)
+    with pytest.raises(UnsoundRound, match="that the session did not put there"):
+        run.step()
+    assert run.epsilon(DELTA) == spent and torch.equal(row(run.module), before)
+    run.optimizer.zero_grad()
+    run.step()
+    assert run.epsilon(DELTA) > spent
+    module = model()
+    nn.functional.cross_entropy(module(x), y).backward()
+    with pytest.raises(UnsoundRound, match="that the session did not put there"):
+        session(module)
+
+
+def test_parameters_moved_by_something_else_are_refused() -> None:
+    run = session()
+    run.step()
+    with torch.no_grad():
+        next(run.module.parameters()).add_(1.0)
+    with pytest.raises(UnsoundRound, match="something else has changed them"):
+        run.step()
+    run = session()
+    next(run.module.parameters()).requires_grad_(False)
+    with pytest.raises(BadValue, match="other parameters are trainable"):
+        run.step()
+
+
+def test_a_step_is_paid_for_before_anything_of_it_can_be_seen() -> None:
+    """The optimizer is the first that sees a release; what it finds in the ledger is that release."""
+    seen: list[int] = []
+
+    class Watching(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            seen.append(run._run.ledger.count)
+            if len(seen) == 3:
+                raise RuntimeError("broke")
+            return super().step()
+
+    module = model()
+    run = session(module, optimizer=Watching(module.parameters(), lr=1.0))
+    run.step()
+    run.step()
+    with pytest.raises(RuntimeError, match="broke"):
+        run.step()
+    assert seen == [1, 2, 3] and run._run.ledger.count == 3
+    run.optimizer.zero_grad()
+    with pytest.raises(BadValue, match="a step failed before"):
+        run.step()
+
+
+def test_evaluation_between_steps_changes_nothing() -> None:
+    plain, watched = session(), session()
+    for _ in plain:
+        pass
+    for _ in watched:
+        watched.module.eval()
+        with torch.no_grad():
+            watched.module(holder()[0])
+    assert torch.equal(row(plain.module), row(watched.module))
+
+
+def test_without_a_seed_no_two_sessions_share_noise() -> None:
+    one, two = session(seed=None), session(seed=None)
+    assert torch.equal(row(one.module), row(two.module))
+    one.step(), two.step()
+    assert not torch.equal(row(one.module), row(two.module))
+
+
+def test_a_ledger_adds_sessions_up(tmp_path: Path) -> None:
+    shared = {"ledger": tmp_path / "ledger.sqlite", "name": "patients", "seed": None}
+    for _ in range(2):
+        for _ in session(**shared):
+            pass
+    both = Ledger(tmp_path / "ledger.sqlite", None)
+    assert both.count == 12 and both.rounds == 12
+    with pytest.raises(SfumatoError, match="belongs to the population"):
+        session(**{**shared, "name": "others"})
+    with pytest.raises(SfumatoError, match="its noise comes from a seed"):
+        session(**{**shared, "seed": 0})
+
+
+def test_a_common_budget_stops_the_loop(tmp_path: Path) -> None:
+    from sfumato.ledger.ledger import Budget
+
+    shared = {"ledger": tmp_path / "ledger.sqlite", "name": "patients", "seed": None}
+    first = session(**shared)
+    first.step()
+    Ledger(tmp_path / "ledger.sqlite", None).set_budget(Budget(first.epsilon(DELTA) + 1e-6, DELTA, Unit.RECORD))
+    with pytest.raises(BudgetExceeded, match="over their common budget"):
+        first.step()
+
+
+def test_an_objective_and_a_loss_are_the_same() -> None:
+    runs = [
+        session(loss=loss)
+        for loss in (nn.CrossEntropyLoss(reduction="none"), Objective(nn.CrossEntropyLoss(reduction="none")))
+    ]
+    for run in runs:
+        run.step()
+    assert torch.equal(row(runs[0].module), row(runs[1].module))

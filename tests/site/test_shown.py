@@ -1,0 +1,75 @@
+"""What pages show beside their Python is what it prints, and the table that explains epsilon is computed."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sfumato import accountant
+from sfumato.account.convert import tradeoff_from_profile
+from sfumato.account.event import GaussianEvent, Repeated
+from tests.site.notebooks import alike
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+PART = {"engine.md", "models.md"}  # pages whose blocks go on from one to the next
+SLOW = {"budgets.md"}  # tests/budget has it
+DELTA = 1e-5
+
+
+def _shown() -> list[tuple[Path, str, str]]:
+    pairs = re.compile(r"```python\n([^`]*)```\n\n```text\n(.*?)```", re.DOTALL)
+    pages = [page for page in sorted(DOCS.glob("*.md")) if page.name not in PART | SLOW]
+    return [(page, code, output) for page in pages for code, output in pairs.findall(page.read_text())]
+
+
+@pytest.mark.parametrize(("page", "code", "output"), _shown(), ids=lambda value: getattr(value, "name", ""))
+def test_python_prints_what_the_page_shows(page: Path, code: str, output: str) -> None:
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        try:
+            exec(compile(code, page.name, "exec"), {"__name__": "page"})
+        except Exception as refusal:
+            said.write(f"{type(refusal).__name__}: {refusal}")
+    assert alike(output, said.getvalue()), said.getvalue()
+
+
+def _best_guess(epsilon: float) -> float:
+    rates = np.linspace(0.0, 1.0, 4001)
+    return 1 - min((rate + _missed(epsilon, rate)) / 2 for rate in rates)
+
+
+def _missed(epsilon: float, rate: float) -> float:
+    return tradeoff_from_profile(np.array([epsilon]), np.array([DELTA]), rate)
+
+
+def _after(epsilon: float, before: float) -> float:
+    return math.exp(epsilon) * before / (math.exp(epsilon) * before + 1 - before)
+
+
+def test_the_table_of_guesses_is_computed() -> None:
+    rows = re.findall(r"^\| ([\d.]+) \| ([\d.,]+) \| (.*) \|$", (DOCS / "explain-it.md").read_text(), re.MULTILINE)
+    assert [row[0] for row in rows] == ["0.1", "0.5", "1", "2", "4", "8"]
+    for first, factor, rest in rows:
+        epsilon = float(first)
+        assert float(factor.replace(",", "")) == pytest.approx(math.exp(epsilon), rel=5e-3)
+        shown = [float(cell.removesuffix(" %")) / 100 for cell in rest.split(" | ")]
+        computed = [_after(epsilon, 0.5), _after(epsilon, 0.01), _best_guess(epsilon), 1 - _missed(epsilon, 0.01)]
+        assert shown == pytest.approx(computed, rel=2e-3, abs=6e-5)
+
+
+def test_what_the_page_says_of_the_first_run_is_computed() -> None:
+    said = " ".join((DOCS / "explain-it.md").read_text().split())
+    run, price = Repeated(GaussianEvent(12.9675), 100), accountant()
+    pair = 1 - tradeoff_from_profile(np.array([2.0]), np.array([0.00295]), 0.01)
+    right = 1 - min((rate + price.tradeoff(run, rate)) / 2 for rate in np.linspace(0.3, 0.4, 101))
+    assert (
+        f"it catches {1 - price.tradeoff(run, 0.01):.0%}, where the pair would allow {pair:.1%}".replace("%", " %")
+        in said
+    )
+    assert f"right about {100 * right:.0f} of 100 at most" in said
