@@ -26,7 +26,6 @@ from sfumato import (
     classification,
 )
 from sfumato.cli import run as command
-from sfumato.commands.ledger import guarantees
 from sfumato.data import build_population, load
 from sfumato.engine.simulate import simulate
 from sfumato.engine.simulation import Simulation
@@ -34,6 +33,7 @@ from sfumato.errors import BadValue, LedgerError
 from sfumato.key import Key
 from sfumato.ledger.ledger import Ledger
 from sfumato.objective import Objective
+from sfumato.report.ledgers import guarantees
 from tests.helpers import dp_round, linear
 
 CLIENTS = [(torch.full((4, 6), float(number)), torch.arange(4) % 3) for number in range(12)]

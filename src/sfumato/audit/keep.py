@@ -15,7 +15,7 @@ from sfumato.engine.checkpoint import root_key, write_atomically
 from sfumato.errors import DataError
 from sfumato.facts import digest
 from sfumato.key import Key
-from sfumato.run.folder import Lock
+from sfumato.run.lock import Lock
 
 _KEPT = "kept"
 

@@ -22,6 +22,7 @@ from sfumato.commands.reproduce import reproduce
 from sfumato.commands.server import server
 from sfumato.commands.train import train
 from sfumato.commands.tune import tune
+from sfumato.commands.ui import ui
 from sfumato.version import __version__
 
 _COLUMNS = shutil.get_terminal_size().columns
@@ -51,6 +52,7 @@ for command in (
     reproduce,
     deploy,
     server,
+    ui,
 ):
     app.command(command.__name__, context_settings=_WIDTH)(command)
 app.add_typer(node, context_settings=_WIDTH)

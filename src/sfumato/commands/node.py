@@ -44,7 +44,7 @@ def _run(config: Path, quiet: bool) -> None:
     from sfumato.federation.node.answer import Node
     from sfumato.federation.node.policy import Policy
     from sfumato.federation.node.server import node_settings, node_signing
-    from sfumato.run.folder import Lock
+    from sfumato.run.lock import Lock
 
     policy = Policy.from_toml(config)
     settings, answer = node_settings(config), Node(policy, signing=node_signing(config))

@@ -8,14 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from sfumato.commands.account import Curious, Dimension, RelationOption, UnitOption, Votes, price, unit_of
+from sfumato.commands.account import Curious, Dimension, RelationOption, UnitOption, Votes, unit_of
 from sfumato.commands.answers import Json, parse_unit, refusing, show
 from sfumato.commands.compare import compare_laws
 from sfumato.errors import BadValue
 from sfumato.guarantee import rounded_up
 from sfumato.pieces.law_names import LAWS
 from sfumato.planning.setting import parse_noise, parse_relation
-from sfumato.planning.solve import Alternative, Plan, Question, alternatives, solve
+from sfumato.planning.solve import Alternative, Plan, Question, alternatives, solve, usual_delta
 
 
 def plan(
@@ -82,10 +82,12 @@ def _refuse_unused(applies: bool, options: dict[str, Any], why: str) -> None:
 def _delta(delta: float | None, clients: int | None) -> float:
     if delta is None and clients is None:
         raise BadValue("plan: give --delta, or --clients so that it can be clients^-1.1.")
-    return delta if delta is not None else max(clients or 2, 2) ** -1.1
+    return delta if delta is not None else usual_delta(clients or 2)
 
 
 def _answer(found: Plan, others: list[Alternative], accountant: str, seconds: float) -> dict[str, Any]:
+    from sfumato.planning.price import price
+
     return {
         **price(found.setting, found.delta, accountant),
         "solved": found.solved,

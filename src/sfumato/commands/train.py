@@ -119,13 +119,11 @@ def tell_choices(prepared: Prepared) -> None:
 
 def caution(prepared: Prepared, *, err: bool) -> None:
     """A delta that promises next to nothing is allowed, but not without a word."""
-    delta, units = prepared.request.chosen_delta, prepared.request.units
-    if delta * units >= 1 and not (prepared.round.nonprivate or prepared.round.unproven):
-        print_lines(
-            f"caution: delta {delta} is not below 1/{units}: a mechanism that publishes one {prepared.round.unit} in the open "
-            "could meet it. Choose --delta well below.",
-            err=err,
-        )
+    from sfumato.planning import words
+
+    said = words.caution(prepared.request.chosen_delta, prepared.request.units, str(prepared.round.unit))
+    if said and not (prepared.round.nonprivate or prepared.round.unproven):
+        print_lines(f"caution: {said}", err=err)
 
 
 def resumed(folder: Path, rounds: int | None, command: str = "train") -> tuple[Request, Mapping[str, Any]]:

@@ -94,6 +94,15 @@ class Alternative:
     note: str = ""
 
 
+def usual_delta(clients: int) -> float:
+    """Where nobody chooses one: one over the number of clients to the 1.1, so that it is below one over their number.
+
+    >>> usual_delta(1000) < 1 / 1000
+    True
+    """
+    return float(max(clients, 2) ** -1.1)
+
+
 def solve(question: Question) -> Plan:
     """The answer to a question.
 

@@ -51,3 +51,17 @@ def views(setting: Setting) -> dict[str, str]:
 def assumptions(setting: Setting) -> list[str]:
     """What has to be true for the number to hold: what the walk assumed, and what a Round would have checked."""
     return [*setting.claim().assumptions, "the sum is divided by a number fixed before the data are seen"]
+
+
+def caution(delta: float, units: int, unit: str) -> str:
+    """What has to be said of a delta that promises next to nothing; nothing where it is below one over the number of units.
+
+    >>> caution(1e-3, 200, "client")
+    ''
+    """
+    if delta * units < 1:
+        return ""
+    return (
+        f"delta {delta} is not below 1/{units}: a mechanism that publishes one {unit} in the open could meet it. "
+        "Choose --delta well below."
+    )

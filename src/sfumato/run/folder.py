@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import os
-import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from torch import nn
 
 from sfumato.engine.checkpoint import make_folder, write_atomically
 from sfumato.errors import BadValue, DataError
+from sfumato.run.lock import Lock
 from sfumato.run.prepare import model_of
 from sfumato.run.request import Request
 from sfumato.run.schema import read_summary
@@ -39,46 +39,6 @@ class Line:
             file.flush()
             if wait:
                 os.fsync(file.fileno())
-
-
-class Lock:
-    """Holds a run's folder for this process: two that went on with one run would write its files in turns.
-
-    The system lets go of it when the process ends, however it ends. Where it has no such locks, there is none.
-    """
-
-    NAME = "run.lock"
-
-    def __init__(self, folder: Path, made: bool = False, busy: str = "another process is training the run in") -> None:
-        self.folder, self.made = folder, made  # whether the folder itself is new
-        self._file: int | None = None
-        try:
-            import fcntl
-        except ImportError:  # Windows
-            return
-        self._file = os.open(folder / self.NAME, os.O_CREAT | os.O_RDWR, 0o600)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.release()
-            raise BadValue(f"{busy} {folder}. Wait for it, or stop it first.") from None
-        except OSError:  # a file system without locks
-            self.release()
-            return
-        for left in folder.glob(".*.tmp"):  # half written by one that was killed
-            left.unlink()
-
-    def forget_run(self) -> None:
-        """Remove what a refused run left in its new folder."""
-        for path in self.folder.iterdir():
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-        if self.made:
-            self.folder.rmdir()
-
-    def release(self) -> None:
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
 
 
 def locked_folder(folder: Path, resume: bool) -> Lock:

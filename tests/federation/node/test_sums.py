@@ -13,7 +13,6 @@ import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sfumato import recipes
-from sfumato.commands.ledger import guarantees
 from sfumato.exact_round import secure
 from sfumato.federation.node.answer import Node
 from sfumato.federation.node.server import Signing
@@ -22,6 +21,7 @@ from sfumato.federation.summing import Summing, sum_settings
 from sfumato.federation.terms import Agreement, Terms
 from sfumato.federation.wire import Letter
 from sfumato.ledger.ledger import Budget, Ledger
+from sfumato.report.ledgers import guarantees
 from sfumato.secure_sum import GaveUp, Power
 from tests.federation.loopback import Loopback
 from tests.federation.node.helpers import SIZES, ledger_of, policy_of, question_of, store_records, terms_of

@@ -1,0 +1,71 @@
+"""Ledgers that the page may read: each run's own, and shared ones that the user has named or that lie among the runs."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from sfumato.errors import BadValue, DataError, LedgerError
+from sfumato.guarantee import check_delta, rounded_up
+from sfumato.ledger.ledger import Ledger
+from sfumato.report import ledgers as words
+from sfumato.ui.folder import LEDGER, Runs, check_own
+
+
+def every(runs: Runs) -> dict[str, Path]:
+    """All ledgers by the name that the page knows them by."""
+    named = {f"shared: {path.name}": path for path in runs.ledgers}
+    among = {f"shared: {path.name}": path for path in sorted(runs.root.glob("*.sqlite"))}
+    own = {name: path / LEDGER for name, path in runs.all().items() if (path / LEDGER).exists()}
+    return {**named, **{name: path for name, path in among.items() if name not in named and _is_ledger(path)}, **own}
+
+
+def contents(runs: Runs, name: str, delta: float | None) -> dict[str, Any]:
+    """What was spent, by which runs, what that proves and what is left."""
+    path = every(runs).get(name)
+    if path is None:
+        raise DataError(f"there is no ledger {name!r} here.")
+    if path.parent != runs.root and path not in runs.ledgers:
+        runs.find(name)
+    if path not in runs.ledgers:
+        check_own(path)
+    with closing(Ledger(path, None)) as book:
+        if damage := book.damage():
+            raise LedgerError(f"{path.name} is damaged: " + "; ".join(damage))
+        at = check_delta(_own_delta(book) if delta is None else delta)
+        return {
+            "name": name,
+            "population": book.fact("population"),
+            "reserved": book.count,
+            "unsettled": sum(not entry.settled for entry in book.entries()),
+            "delta": at,
+            "delta_said": rounded_up(at, 3),
+            "sentences": words.sentences(words.guarantees(book, at)),
+            "runs": words.runs_in_words(book),
+            "notes": words.notes(book),
+            "budget": words.budget_in_words(book),
+            "own_budgets": words.own_budgets_in_words(book),
+            "shared": "" if book.shared is None else str(book.shared[0]),
+        }
+
+
+def _own_delta(book: Ledger) -> float:
+    try:
+        return words.reading_delta(book)
+    except BadValue:
+        raise BadValue(
+            "this ledger has no budget and is no run's own: say at which delta to read epsilon, e.g. 1e-5."
+        ) from None
+
+
+def _is_ledger(path: Path) -> bool:
+    """Whether a file is a ledger, found out without writing to it: a `Ledger` would change the journal of any database."""
+    try:
+        check_own(path)
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as book:
+            return book.execute("SELECT 1 FROM facts WHERE name = 'schema'").fetchone() is not None
+    except (sqlite3.Error, DataError):
+        return False
