@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from sfumato import recipes
 from sfumato.calibration import calibrate, noise_and_clip
-from sfumato.data.one_holder import loaded, records_of
+from sfumato.data.datasets import records_of
+from sfumato.data.loaders import loaded
 from sfumato.data.population import Population
 from sfumato.engine.simulate import simulate
 from sfumato.engine.simulation import Progress
@@ -24,6 +25,12 @@ from sfumato.pieces.context import StepContext
 from sfumato.pieces.protocol import State
 from sfumato.round import Round
 from sfumato.update import Layout
+
+# The optimizer is the user's own, so the noise cannot depend on it, as it does on everything that a Round names.
+_ONE_SESSION = (
+    "nobody sees two sessions with the same seed on the same records: they have the same noise, and optimizers that differ would show "
+    "what it hides"
+)
 
 
 def private(
@@ -77,7 +84,9 @@ def private(
     True
     """
     source, batch_size = _batch_size(data, batch_size)
-    found = records_of(source)
+    found = records_of(source, "the data")
+    if found.inputs is not None:
+        raise BadValue(f"a record has several inputs: {found.inputs}. Give simulate a Population of one client instead.")
     count = found.count if records is None else records
     rate = _rate(batch_size, count)
     steps = _steps(steps, epochs, rate)
@@ -90,8 +99,8 @@ def private(
     if epsilon is not None and delta is not None:
         round = calibrate(round, epsilon=epsilon, delta=delta, rounds=steps, population=1)
     population = Population.from_list([found], name or "records", None if name is None else [name])
-    if records is None:
-        population = replace(population, assumes=(f"that there are {count} records is public: they were counted",))
+    counted = () if records is not None else (f"that there are {count} records is public: they were counted",)
+    population = replace(population, assumes=(*counted, *(() if seed is None else (_ONE_SESSION,))))
     objective = loss if isinstance(loss, Objective) else Objective(loss)
     budget = None if epsilon is None or delta is None else (epsilon, delta)
     kept = {"shared_ledger": ledger, "force_ledger": force_ledger, "seed": seed, "budget": budget}

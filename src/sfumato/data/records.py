@@ -130,7 +130,8 @@ def _tensor(value: Any, what: str) -> torch.Tensor:
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
         value = torch.from_numpy(np.ascontiguousarray(value) if value.flags.writeable else value.copy())
     if not isinstance(value, torch.Tensor):
-        raise DataError(f"{what} is {kind(value)}. Give a tensor with one record per row.")
+        held = "holds no numbers" if isinstance(value, np.ndarray) else f"is {kind(value)}"
+        raise DataError(f"{what} {held}. Give a tensor with one record per row.")
     if value.ndim == 0:
         raise DataError(f"{what} is a single number. Give a tensor with one record per row.")
     return value.float() if value.dtype == torch.float64 else value
