@@ -135,7 +135,7 @@ def test_names_shapes_and_types_are_in_the_fingerprint() -> None:
     [
         ({}, "has no input"),
         ({"ids": IDS, "mask": torch.ones(3)}, "ids 2, mask 3"),
-        ({"ids": IDS, "words": ["a", "b"]}, "words is a list"),
+        ({"ids": IDS, "words": None}, "words is a NoneType"),
         ((IDS, torch.tensor(1.0)), "input 1 is a single number"),
         ({"ids": IDS.to(torch.complex64)}, "complex64 is not known"),
     ],
