@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
-from sfumato import Columns, Population, PublicData
+from sfumato import Budgets, Columns, Population, PublicData
 from sfumato.data.origin import origin_of
 from sfumato.data.tables import read_table
 from sfumato.errors import BadValue, DataError, SfumatoError
@@ -258,3 +258,10 @@ def test_columns_survive_run_toml() -> None:
     assert found is not None and Columns.of_table(found.to_table()) == found
     with pytest.raises(BadValue, match="Did you mean 'target'?"):
         Columns.of_table({"taget": "ill"})
+
+
+def test_a_budget_for_an_id_that_reads_like_a_number_is_for_nobody_in_that_place() -> None:
+    found = people(frame(clinic=["7", "x", "y", "x"]), clients=9)
+    assert found.ids == ("7", "x", "y")
+    own = Budgets.of({"default": (4.0, 1e-5), 7: (1.0, 1e-5)}, found.size, found.ids).own
+    assert [who for who, _ in own] == [(0,)]

@@ -123,6 +123,6 @@ def test_numbers_are_not_learnt_as_classes(tmp_path_factory: pytest.TempPathFact
 
     root = tmp_path_factory.mktemp("wind")
     write_wind(root / "gefcom2012-wind", hours=11_400)
-    data = DataRequest(name="gefcom2012-wind", folder=str(root), clients=7, split="natural", records_per_client=0)
+    data = DataRequest(name="gefcom2012-wind", folder=str(root), task="classification")
     with pytest.raises(BadValue, match="Give --task regression"):
         prepare(Request(recipe="udp-fl", data=data))
