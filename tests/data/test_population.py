@@ -54,7 +54,7 @@ def test_a_client_without_records_is_legal() -> None:
         ((torch.zeros(3, 2), torch.zeros(4)), "x has 3 records and y has 4"),
         ((torch.zeros(3, 2),), "is a tuple"),
         ((torch.zeros(3, 2), None), "y is a NoneType"),
-        ((torch.zeros(3, 2), np.array(["a", "b", "c"])), "y is a ndarray"),
+        ((torch.zeros(3, 2), np.array(["a", "b", "c"])), "y holds no numbers"),
         ((torch.tensor(1.0), torch.zeros(1)), "x is a single number"),
         ({"x": torch.zeros(3)}, "has x, but not y"),
         ({"images": 1, "targets": 2}, "has images, targets, but not x and y"),
