@@ -86,7 +86,9 @@ def private(
     source, batch_size = _batch_size(data, batch_size)
     found = records_of(source, "the data")
     if found.inputs is not None:
-        raise BadValue(f"a record has several inputs: {found.inputs}. Give simulate a Population of one client instead.")
+        raise BadValue(
+            f"a record has several inputs: {found.inputs}. Give simulate a Population of one client instead."
+        )
     count = found.count if records is None else records
     rate = _rate(batch_size, count)
     steps = _steps(steps, epochs, rate)

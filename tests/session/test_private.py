@@ -163,7 +163,10 @@ REFUSED_DATA: dict[str, tuple[Any, str]] = {
     "stream": (Stream(), "a data set with a length"),
     "three parts": (TensorDataset(*holder(), torch.zeros(RECORDS)), "the data has 3 tensors"),
     "two inputs": (Pairs(lambda number: {"a": number, "b": number}), "has no 'y' to be learnt"),
-    "several inputs": (({"a": torch.zeros(RECORDS, 1), "b": torch.zeros(RECORDS, 1)}, holder()[1]), "has several inputs"),
+    "several inputs": (
+        ({"a": torch.zeros(RECORDS, 1), "b": torch.zeros(RECORDS, 1)}, holder()[1]),
+        "has several inputs",
+    ),
     "nobody": (Pairs(lambda number: number, 0), "has no records"),
     "shapes": (Pairs(lambda number: (torch.zeros(number + 1), 0)), "cannot be one tensor"),
     "text": ((["a"] * RECORDS, holder()[1]), "holds no numbers. Give a tensor"),
