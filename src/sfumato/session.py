@@ -28,8 +28,8 @@ from sfumato.update import Layout
 
 # The optimizer is the user's own, so the noise cannot depend on it, as it does on everything that a Round names.
 _ONE_SESSION = (
-    "nobody sees two sessions with the same seed on the same records: they have the same noise, and optimizers that differ would show "
-    "what it hides"
+    "nobody sees two sessions with the same seed on the same records: they have the same noise, and optimizers that differ would "
+    "show what it hides"
 )
 
 
