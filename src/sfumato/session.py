@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +31,10 @@ from sfumato.update import Layout
 _ONE_SESSION = (
     "nobody sees two sessions with the same seed on the same records: they have the same noise, and optimizers that differ would "
     "show what it hides"
+)
+_BEGINNING = (
+    "the module and the optimizer began with nothing that was learnt from these records; what an earlier session learnt from them "
+    "costs as well, and a ledger that both share adds it up"
 )
 
 
@@ -102,7 +107,7 @@ def private(
         round = calibrate(round, epsilon=epsilon, delta=delta, rounds=steps, population=1)
     population = Population.from_list([found], name or "records", None if name is None else [name])
     counted = () if records is not None else (f"that there are {count} records is public: they were counted",)
-    population = replace(population, assumes=(*counted, *(() if seed is None else (_ONE_SESSION,))))
+    population = replace(population, assumes=(*counted, _BEGINNING, *(() if seed is None else (_ONE_SESSION,))))
     objective = loss if isinstance(loss, Objective) else Objective(loss)
     budget = None if epsilon is None or delta is None else (epsilon, delta)
     kept = {"shared_ledger": ledger, "force_ledger": force_ledger, "seed": seed, "budget": budget}
@@ -112,8 +117,9 @@ def private(
 class Session:
     """A private training that is ready to start; `private` makes it. Iterate over it, or call `step`, until its steps are taken.
 
-    Each step gives a `Progress`: released values only. The loss of a batch is not among them, since it is a function of
-    private records that nothing pays for; measure on public data.
+    Each step gives a `Progress`: released values, and how long it took. The loss of a batch is not among them, since it is a
+    function of private records that nothing pays for; measure on public data. A session cannot be copied, nor go on in a process
+    that was forked from its own: both would draw the same noise, for parameters that differ, and the difference has none.
     """
 
     def __init__(
@@ -128,7 +134,7 @@ class Session:
         kept: dict[str, Any],
     ) -> None:
         self.module, self.optimizer, self.steps, self.delta = module, optimizer, steps, delta
-        self.round, self.taken = round, 0
+        self.round, self.taken, self._process = round, 0, os.getpid()
         self._layout, self._given = Layout.of(module), dict[str, tuple[Tensor, int]]()
         self._check_gradients()
         device = {str(parameter.device) for parameter in module.parameters()}
@@ -144,6 +150,12 @@ class Session:
         rate = self.round.local.batch.rate  # type: ignore[attr-defined]  # the recipe's local training is DpSgd
         return (
             f"Session(step {self.taken} of {self.steps}, rate {rate:g}, noise multiplier {self.noise_multiplier:.4g})"
+        )
+
+    def __reduce__(self) -> NoReturn:
+        raise BadValue(
+            "a session cannot be copied or pickled: its copies would draw the same noise, which their difference would not have. "
+            "Copy session.module, or begin another session."
         )
 
     def __len__(self) -> int:
@@ -166,6 +178,12 @@ class Session:
             raise BadValue(
                 "step() takes no batch: the records of a step are drawn by chance inside it, once, which is what is accounted. "
                 "Leave out the loader, and loop over the session."
+            )
+        if os.getpid() != self._process:
+            raise UnsoundRound(
+                "this process was forked from the session's own, which draws the same noise: what both release would differ by "
+                "gradients without any.",
+                "go on where the session began, or begin another here.",
             )
         if not len(self):
             raise BadValue(f"all {self.steps} steps were taken. Begin another session to go on, which costs more.")

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+import os
+import pickle
+import random
+import warnings
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -59,8 +66,9 @@ def test_it_trains_what_the_recipe_trains() -> None:
     assert torch.equal(row(ours.module), last.params)
     assert not torch.equal(last.params, row(model()))
     assert ours.epsilon(DELTA) == last.epsilon(DELTA)
-    once, *others = set(ours.guarantee(DELTA).assumptions) - set(last.guarantee(DELTA).assumptions)
-    assert "nobody sees two sessions with the same seed" in once and not others
+    more = set(ours.guarantee(DELTA).assumptions) - set(last.guarantee(DELTA).assumptions)
+    beginning, once = sorted(more, reverse=True)
+    assert "began with nothing" in beginning and "nobody sees two sessions with the same seed" in once
     assert ours.guarantee(DELTA).sentence == last.guarantee(DELTA).sentence
 
 
@@ -341,3 +349,84 @@ def test_an_objective_and_a_loss_are_the_same() -> None:
     for run in runs:
         run.step()
     assert torch.equal(row(runs[0].module), row(runs[1].module))
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_session_cannot_be_copied(way: Any) -> None:
+    """Two copies would draw the same noise, for parameters that may differ."""
+    with pytest.raises(BadValue, match="cannot be copied or pickled"):
+        way(session())
+
+
+def test_a_session_does_not_go_on_in_a_fork() -> None:
+    """A fork has the same key: with another learning rate its next gradient would have the same noise at another place."""
+    run = session()
+    run.step()
+    reading, writing = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # threads of torch do not matter to a child that only refuses
+        child = os.fork()
+    if child == 0:
+        try:
+            run.step()
+            os.write(writing, b"went on")
+        except UnsoundRound as refusal:
+            os.write(writing, str(refusal).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert b"was forked from the session's own" in os.read(reading, 1000)
+    run.step()
+
+
+def test_another_session_on_the_same_module_says_what_it_does_not_count() -> None:
+    """Its model holds what both learnt, and its own ledger half of what that cost."""
+    first = session()
+    for _ in first:
+        pass
+    first.optimizer.zero_grad()
+    second = session(first.module, seed=None)
+    second.step()
+    told = second.guarantee(DELTA).assumptions
+    assert any("began with nothing that was learnt from these records" in one for one in told)
+
+
+class Counting:
+    """Weighs classes by how many records of them it has seen: one record changes the gradients of all later ones."""
+
+    def __init__(self) -> None:
+        self.seen = torch.zeros(CLASSES)
+
+    def __call__(self, outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        self.seen = self.seen + torch.bincount(y, minlength=CLASSES)
+        weights = self.seen.sum() / self.seen[y]
+        return nn.functional.cross_entropy(outputs, y, reduction="none") * weights
+
+
+def in_a_closure() -> Any:
+    counting = [Counting()]
+    return lambda outputs, y: counting[0](outputs, y)
+
+
+@pytest.mark.parametrize("loss", [Counting(), Counting().__call__, functools.partial(Counting()), in_a_closure()])
+def test_a_loss_that_remembers_records_is_refused(loss: Any) -> None:
+    with pytest.raises(UnsoundRound, match="a record's gradient depends on the records before it"):
+        session(loss=loss)
+
+
+@pytest.mark.parametrize("draw", [lambda: float(torch.rand(())), random.random, np.random.random])
+def test_data_that_draw_random_numbers_as_they_are_read_are_refused(draw: Any) -> None:
+    """One record less, and all later ones would be others."""
+    with pytest.raises(DataError, match="Leave random transforms out"):
+        session(data=Pairs(lambda number: (torch.full((INPUTS,), draw()), number % CLASSES), RECORDS))
+
+
+def test_a_session_that_ends_early_says_what_that_assumes() -> None:
+    run, words = session(), "what was released did not decide to end after 2 of"
+    run.step(), run.step()
+    assert any(one.startswith(words) for one in run.guarantee(DELTA).assumptions)
+    for progress in run:
+        assert progress.round <= run.steps
+    assert not any("did not decide" in one for one in run.guarantee(DELTA).assumptions)

@@ -13,6 +13,7 @@ dictionary or a tuple in place of x, or all keys of the record but its target.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -61,7 +62,13 @@ def _of_items(data: Any, what: str, target: str | None, input: str | None) -> tu
             f"{what} is {kind(data)}. Give a data set with a length that gives its records by number, or (x, y), one record "
             "per row."
         )
+    drawn = _generators()
     items = [data[number] for number in range(len(data))]
+    if _generators() != drawn:
+        raise DataError(
+            f"{what} draws random numbers as it is read, so with one record less all later ones would be others. It is read once, "
+            "so this would be no augmentation either. Leave random transforms out."
+        )
     if not items:
         raise DataError(
             f"{what} has no records, so their shape is not known. Give (x, y) with no rows, or leave it out."
@@ -69,6 +76,12 @@ def _of_items(data: Any, what: str, target: str | None, input: str | None) -> tu
     pairs = [_pair(item, f"{what}, record {number}", target, input) for number, item in enumerate(items)]
     x, y = zip(*pairs, strict=True)
     return _stacked(x, what, "the inputs"), _stacked(y, what, "the target")
+
+
+def _generators() -> tuple[object, ...]:
+    """Where the random generators stand that transforms draw from."""
+    numpy = np.random.get_state(legacy=False)["state"]
+    return torch.get_rng_state().tolist(), random.getstate(), numpy["key"].tolist(), numpy["pos"]
 
 
 def _pair(item: Any, what: str, target: str | None, input: str | None) -> tuple[Any, Any]:

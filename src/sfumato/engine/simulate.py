@@ -31,7 +31,7 @@ from sfumato.guarantee import check_delta
 from sfumato.key import Key
 from sfumato.ledger.ledger import Budget, Ledger
 from sfumato.ledger.spending import Spending, open_shared
-from sfumato.models import check_module, training_mode
+from sfumato.models import check_loss_keeps_nothing, check_module, training_mode
 from sfumato.objective import Objective, check_loss, check_outputs
 from sfumato.round import Round
 from sfumato.several_inputs import inputs_of
@@ -131,6 +131,7 @@ def job_of(
         )
     check_outputs(objective, outputs)
     check_loss(objective, outputs, example.y)
+    check_loss_keeps_nothing(objective.loss, outputs, example.y)
     round.local.check(module, objective.loss, made_up(example, 4, 0))
     length = round.local.message_length(layout)
     round.optimizer.check(module, objective, length)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import functools
+import inspect
 import pickle
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -53,6 +56,34 @@ def check_module(module: nn.Module, example: torch.Tensor) -> None:
             "a training step changes state outside the row, and nothing clips or noises it: " + ", ".join(changed),
             _OTHER_FIX,
         )
+
+
+def check_loss_keeps_nothing(loss: Callable[..., Any], outputs: torch.Tensor, y: torch.Tensor) -> None:
+    """Refuse a loss that remembers records: through it one record reaches the gradients of others, or one client those of others.
+
+    What it holds (attributes, tensors, the variables of its closure) is compared before and after one call. What these examples
+    do not provoke is not seen, nor what lies elsewhere.
+    """
+    before = _held(loss)
+    loss(outputs, y)
+    if _held(loss) != before:
+        raise UnsoundRound(
+            "the loss changes something that it keeps with every call, so a record's gradient depends on the records before it, "
+            "and clipping it does not bound what one record changes.",
+            "give a loss that is a function of outputs and y alone; weights of classes are public numbers, set before.",
+        )
+
+
+def _held(function: Any) -> Any:
+    if isinstance(function, functools.partial):
+        return [_held(function.func), _snapshot(function.args), _snapshot(function.keywords)]
+    if isinstance(function, MethodType):
+        return _held(function.__self__)
+    if isinstance(function, nn.Module):
+        return _state(function)
+    if isinstance(function, FunctionType):
+        return _snapshot({**inspect.getclosurevars(function).nonlocals, **vars(function)})
+    return _snapshot(getattr(function, "__dict__", None))
 
 
 def replace_batchnorm(module: nn.Module) -> nn.Module:
