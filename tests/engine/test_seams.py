@@ -296,7 +296,7 @@ def test_a_run_and_its_progress_are_one_short_line_and_run_once() -> None:
     simulation = ready(dp_round(), rounds=2)
     assert repr(simulation) == "Simulation(8 clients, rounds 0 to 2)"
     *_, progress = simulation
-    assert repr(progress).startswith("Progress(round 2 of 2, 21 parameters, ") and len(repr(progress)) < 80
+    assert repr(progress) == "Progress(round 2 of 2, 21 parameters)"  # no seconds, which tell how many were drawn
     with pytest.raises(SfumatoError, match="begun already"):
         list(simulation)
     assert isinstance(simulation.ledger, Ledger)
