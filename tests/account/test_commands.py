@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from sfumato import epsilon
 from sfumato.commands.app import app
 from sfumato.errors import SfumatoError
 
@@ -157,6 +159,20 @@ def test_plan_solves_for_what_is_open(words: str, solved: str, key: str, value: 
     assert found[key] == pytest.approx(value, rel=5e-3)
     if "--epsilon" in words:
         assert found["epsilon"] <= float(words.split("--epsilon ")[1].split()[0])
+
+
+@pytest.mark.parametrize("clients", [100, 1000, 5000])
+@pytest.mark.parametrize("given", ["--epsilon 2", "--noise gaussian:1.3"])
+def test_what_plan_prints_is_a_bound_as_it_is_printed(clients: int, given: str) -> None:
+    """Epsilon, delta and noise are rounded up: taken as they stand, they are proven."""
+    words = f"--clients {clients} --sample poisson:0.1 --rounds 100 --no-table {given}"
+    first = CliRunner().invoke(app, ["plan", *words.split()]).output.split("\n")[0]
+    found = re.fullmatch(r"(noise gaussian:|epsilon )(\S+)  \(epsilon = (\S+) at delta = (\S+), proven by pld\)", first)
+    assert found is not None, first
+    solved, value, told, delta = found[1], *map(float, found.groups()[1:])
+    noise = value if solved.startswith("noise") else 1.3
+    cost = epsilon(noise_multiplier=noise, delta=delta, steps=100, rate=0.1)
+    assert cost <= told and (solved.startswith("noise") or cost <= value)
 
 
 def test_plan_shows_what_changes_would_buy() -> None:

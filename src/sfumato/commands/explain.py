@@ -14,6 +14,7 @@ from sfumato.commands.options import flag, option, recipe_options
 from sfumato.commands.preparing import preparing
 from sfumato.commands.suggest import refuse_misplaced
 from sfumato.errors import BadValue
+from sfumato.guarantee import rounded_up
 from sfumato.recipes import build, find
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def _auto(recipe: str, chosen: dict[str, Any]) -> Explained:
     holders = "one holder" if request.central else f"{clients} clients"
     opening = (
         f"auto: {request.data.name}, {holders}, records of shape {source.shape}, {source.outputs} classes, epsilon {epsilon:g}, "
-        f"delta {delta:.3g}, {seconds:g} s. No record was looked at."
+        f"delta {rounded_up(delta, 3)}, {seconds:g} s. No record was looked at."
     )
     round = _exact(build(recipe, clients, request.options), secure)
     options = request.options
@@ -160,7 +161,8 @@ def _signature() -> inspect.Signature:
 def explain(**given: Any) -> None:
     """Show a recipe: its pieces in order, what is provable after each, what it costs, and its options.
 
-    It takes the recipe's options too: the numbers are those that train and account give for the same.
+    It takes the recipe's options too: the numbers are those that train and account give for the same noise. Without --epsilon,
+    --budgets or noise it shows the recipe's own noise, where train finds some for epsilon 2.
     """
     json = bool(given.pop("json", False))
     with refusing(json):

@@ -83,7 +83,7 @@ def lines(asked: Explained, found: dict[str, Any]) -> list[str]:
     ]
     if found["assumptions"]:
         text.append(f"assuming: {'; '.join(found['assumptions'])}")
-    text += ["", f"{after}, epsilon at delta {asked.delta:g}:"]
+    text += ["", f"{after}, epsilon at delta {rounded_up(asked.delta, 3)}:"]
     views = {_WORLD: "world", receiver: "server"}
     if not central:
         honest, chooser = f"{receiver}, if it samples honestly", f"{receiver}, whoever chooses the cohort"

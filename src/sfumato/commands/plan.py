@@ -104,19 +104,19 @@ def _answer(found: Plan, others: list[Alternative], accountant: str, seconds: fl
 
 def _lines(found: Plan, others: list[Alternative], answer: dict[str, Any]) -> list[str]:
     setting = found.setting
-    turns = "queries" if setting.votes else "rounds"
+    turns, noise = "queries" if setting.votes else "rounds", rounded_up(setting.law.noise_multiplier, 5)
     of, norms = (unit_of(setting.votes, 2), " votes") if setting.votes else ("times the clip norm", " clip norms")
     value = {
-        "noise": f"noise {setting.law_name}:{setting.law.noise_multiplier:.5g}",
+        "noise": f"noise {setting.law_name}:{noise}",
         "rounds": f"at most {setting.rounds:,} {turns}",
         "sample": f"a cohort of at most {round(found.cohort or 0)}",
         "clients": f"at least {found.clients:,} clients" if found.clients else "",
-        "epsilon": f"epsilon {found.epsilon:.5g}",
+        "epsilon": f"epsilon {rounded_up(found.epsilon, 5)}",
     }[found.solved]
     lines = [
-        f"{value}  (epsilon = {rounded_up(found.epsilon, 6)} at delta = {found.delta:.3g}, proven by {answer['accountant']})",
-        f"  noise        {setting.law_name}, {setting.law.noise_multiplier:.5g} {of}; "
-        f"sensitivity {answer['sensitivity']:g}{norms}",
+        f"{value}  (epsilon = {rounded_up(found.epsilon, 6)} at delta = {rounded_up(found.delta, 3)}, "
+        f"proven by {answer['accountant']})",
+        f"  noise        {setting.law_name}, {noise} {of}; sensitivity {answer['sensitivity']:g}{norms}",
         f"  sampling     {answer['sampling']}; {setting.rounds:,} {turns}",
         f"  protects     one {setting.unit}, {setting.claim().relation.words}: {answer['neighbours']}",
         f"  holds for    {answer['views']['world']['who']}",
@@ -131,7 +131,7 @@ def _lines(found: Plan, others: list[Alternative], answer: dict[str, Any]) -> li
     if others:
         lines += ["", f"  {'for the same epsilon':<42} {'noise':>9} {'signal/noise':>13}"]
     for other in others:
-        noise = "-" if other.noise is None else rounded_up(other.noise, 4)
+        needed = "-" if other.noise is None else rounded_up(other.noise, 4)
         signal = "-" if other.signal_to_noise is None else f"{other.signal_to_noise:.3g}"
-        lines.append(f"  {other.change:<42} {noise:>9} {signal:>13}  {other.note}".rstrip())
+        lines.append(f"  {other.change:<42} {needed:>9} {signal:>13}  {other.note}".rstrip())
     return lines

@@ -14,6 +14,7 @@ from sfumato.account.event import Event, Mixture, Relation, Repeated, Unit
 from sfumato.account.shuffled import ShuffledEvent, pure_epsilon
 from sfumato.claim import Claim, text
 from sfumato.errors import UnsoundRound
+from sfumato.guarantee import rounded_up
 from sfumato.pieces.exact import ExactLaw, SharesOf, summed_for
 from sfumato.pieces.law import Law
 from sfumato.pieces.sampler import FixedSize, Sampler
@@ -135,8 +136,8 @@ def pay_shuffled(claim: Claim, smallest: int, who: object) -> Claim:
     event = ShuffledEvent(epsilon, count)
     observed = claim.observed(lambda _: event)
     return replace(claim, world=observed, server=observed, chooser=event).assuming(
-        f"the shuffler permutes at random, and tells nobody how (against the shuffler itself only epsilon {epsilon:.4g} holds "
-        "for each message)",
+        f"the shuffler permutes at random, and tells nobody how (against the shuffler itself only epsilon "
+        f"{rounded_up(epsilon, 4)} holds for each message)",
         f"at least {count} honest messages arrive, and a cohort that falls short is given up",
     )
 
