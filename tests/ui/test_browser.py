@@ -110,6 +110,9 @@ def test_a_large_delta_and_what_cannot_be_meant_are_said(page: Any) -> None:
     page.wait_for_selector("#caution:has-text('is not below 1/1000')")
     page.get_by_role("spinbutton", name="Rounds").fill("")
     page.wait_for_selector(".guarantee.refused:has-text('rounds')")
+    page.wait_for_selector("#attack:has-text('There is nothing to draw')")
+    for name in ("attack-words", "commands", "details", "cohort"):  # nothing is left of the answer before
+        assert page.locator(f"#{name}").inner_text() == "", name
     page.get_by_role("spinbutton", name="Rounds").fill("10")
     page.wait_for_selector(".guarantee:not(.refused)")
 
