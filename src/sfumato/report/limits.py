@@ -51,8 +51,9 @@ def _words(run: Record, known: Telling) -> Html:
     those = "of those that are" if relation is Relation.ADD_REMOVE else "of the cases where it is so"
     sentence = (
         f"Somebody looks at all that this run released and guesses whether {relation.neighbours(unit)}. Whoever accepts 1 false "
-        f"alarm in 100 finds at most {share_up(known.found(0.01))} {those}; without looking it is 1\N{NO-BREAK SPACE}%. Where both are "
-        f"as likely, nobody is right more often than {share_up(known.right)} of the time; a coin is right 50\N{NO-BREAK SPACE}%."
+        f"alarm in 100 finds at most {share_up(known.found(0.01))} {those}; without looking it is 1\N{NO-BREAK SPACE}%. Where "
+        f"both are as likely, nobody is right more often than {share_up(known.right)} of the time; a coin is right "
+        "50\N{NO-BREAK SPACE}%."
     )
     rows = (
         element(
