@@ -215,7 +215,11 @@ def test_curve_draws_and_counts(tmp_path: Path) -> None:
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
     quiet, loud = (one["false_negative_rate"] for one in found["curves"])
     assert all(a <= b + 1e-6 for a, b in zip(quiet, loud, strict=True))
-    assert "false negative rate" in CliRunner().invoke(app, ["curve", *words.split()]).output
+    shown = CliRunner().invoke(app, ["curve", *words.split()]).output
+    assert "false negative rate" in shown
+    printed = [float(value) for value in re.findall(r"^  [\d.]+ +([\d.e-]+)$", shown, re.MULTILINE)]
+    assert len(printed) == 22  # floors, so none is rounded up
+    assert all(0 <= exact - said <= 1e-5 * exact for said, exact in zip(printed, [*quiet, *loud], strict=True))
     refused = CliRunner().invoke(app, ["curve", *words.split(), "--output", str(tmp_path / "curve.txt"), "--json"])
     assert refused.exit_code == 2
 

@@ -11,7 +11,10 @@ import pytest
 
 from sfumato import Ledger, Plan, Unit, classification, simulate
 from sfumato.account.event import ByClient
+from sfumato.budget.words import in_words
 from sfumato.ledger.ledger import Budget
+from sfumato.report import parts
+from sfumato.report.read import Record
 from sfumato.run.request import Request, resolved
 from tests.cli.conftest import Command
 from tests.helpers import dp_round, linear, made_up_population
@@ -58,6 +61,8 @@ def test_a_run_shows_what_each_client_spent(sfumato: Command, budgets: str) -> N
     page = Path("run/report.html").read_text()
     assert "Each client&#x27;s own budget" in page and "all others (34)" in page
     assert "0-4" in answer.out and "to round" in answer.out
+    assert parts.budgets(Record("run", {"budgets": [{**usual, "delta": 0.00123441}]}, (), "")).count(">0.00124<") == 1
+    assert "  0.00124  " in in_words([{**usual, "delta": 0.00123441}])[1]  # up, as every delta
     assert sfumato("report", "run").status == 0
     ledger = Ledger(Path("run/ledger.sqlite"), None)
     spent = ledger.spent(Unit.CLIENT)

@@ -125,6 +125,7 @@ def test_one_holder_of_a_table(clinics: Command) -> None:
     ("words", "said"),
     [
         ("--data clinic.csv --columns columns.toml", "there is no file clinic.csv"),
+        ("--data clinic.csv", "there is no file clinic.csv"),
         ("--data clinics.csv", "--target-column NAME"),
         ("--data clinics.csv --target-column ill", "--client-column NAME"),
         ("--data clinics.csv --target-column il --client-column clinic --outputs 2", "Did you mean 'ill'?"),

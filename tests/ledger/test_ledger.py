@@ -229,6 +229,19 @@ def test_damage_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "reservation 1 cannot be read" in capsys.readouterr().err
 
 
+def test_a_run_whose_rounds_differ_is_listed_with_each_of_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A private basis is paid before the rounds: 3 rounds were listed, all with its noise."""
+    ledger = Ledger(tmp_path / "l.sqlite", "people")
+    basis = {Unit.CLIENT: Cost(Relation.ADD_REMOVE, GaussianEvent(3.0), None)}
+    for round in range(3):
+        ledger.settle(reserve(ledger, round, **({} if round else {"costs": basis})))
+    assert run(["ledger", str(tmp_path / "l.sqlite"), "--delta", "1e-5"]) == 0
+    shown = capsys.readouterr().out
+    assert f"3 rounds; 1 of them: {GaussianEvent(3.0).words()}; 2 of them: {POISSON.words()}; add/remove" in shown
+
+
 def test_the_command_lists_exports_and_sets_a_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "l.sqlite"
     ledger = Ledger(path, "people")

@@ -13,6 +13,7 @@ from scipy.special import ndtr, ndtri
 from sfumato.account import accountant
 from sfumato.account.event import (
     ByClient,
+    Composed,
     Event,
     GaussianEvent,
     LaplaceEvent,
@@ -22,6 +23,7 @@ from sfumato.account.event import (
     Repeated,
 )
 from sfumato.report import write_page
+from sfumato.report.read import read_runs
 from sfumato.report.telling import Telling, telling
 from sfumato.report.words import share_down, share_up
 from tests.audit.runs import train
@@ -113,6 +115,20 @@ def test_the_page_of_a_real_run_says_it_and_leaves_the_ledger_alone(tmp_path: Pa
         assert "No curve: the run's ledger" in Page(write_page(run).read_text()).text
     options = json.loads((run / "run.json").read_text())["options"]
     assert options["lr"] > 0 and "noise_multiplier" in options
+
+
+def test_the_page_says_that_two_runs_tell_more_than_one(tmp_path: Path) -> None:
+    """Whoever sees two runs on the same clients passes the curve of one, so that it may not be said to hold whatever they know."""
+    runs = [
+        train(tmp_path / str(number), recipe="dp-fedavg", rounds=2, clients=10, noise_multiplier=2.0)
+        for number in (1, 2)
+    ]
+    one, two = (record.event for record in read_runs(runs))
+    assert one is not None and two is not None
+    assert Telling(Composed((one, two))).found(0.01) > Telling(one).found(0.01)
+    text = Page(write_page(runs[0]).read_text()).text
+    assert "Of this run alone no test does better" in text and "whatever else they know" not in text
+    assert "other runs on the same clients too sees more" in text
 
 
 def test_without_a_ledger_or_a_proof_the_page_says_why_there_is_no_curve(tmp_path: Path) -> None:

@@ -92,6 +92,8 @@ def test_a_large_delta_has_a_caution_and_a_small_one_has_none(client: Asker) -> 
         ({"noise": 1, "rounds": 1.5}, "rounds 1.5"),
         ({"noise": 1, "population": 0}, "at least 1 client"),
         ({"noise": 1, "rate": 2}, "rate"),
+        ({"noise": 1, "rate": 1e-300}, "rate 1e-300: at least 1e-12"),
+        ({"noise": 1e100, "rounds": 100_000}, "noise 1e+100: at most 1e+12"),
         ({"noise": 1, "delta": 0}, "delta"),
         ({"epsilon": -1}, "epsilon"),
     ],

@@ -110,6 +110,9 @@ def test_a_large_delta_and_what_cannot_be_meant_are_said(page: Any) -> None:
     page.wait_for_selector("#caution:has-text('is not below 1/1000')")
     page.get_by_role("spinbutton", name="Rounds").fill("")
     page.wait_for_selector(".guarantee.refused:has-text('rounds')")
+    page.wait_for_selector("#attack:has-text('There is nothing to draw')")
+    for name in ("attack-words", "commands", "details", "cohort"):  # nothing is left of the answer before
+        assert page.locator(f"#{name}").inner_text() == "", name
     page.get_by_role("spinbutton", name="Rounds").fill("10")
     page.wait_for_selector(".guarantee:not(.refused)")
 
@@ -159,6 +162,17 @@ def test_a_run_that_grows_is_seen_to_grow(page: Any, folder: Path) -> None:
         for path in mine.iterdir():
             path.unlink()
         mine.rmdir()
+
+
+def test_every_epsilon_in_the_list_has_its_delta(page: Any) -> None:
+    page.get_by_role("link", name="Runs", exact=True).click()
+    page.locator("#runs tr", has_text="first").locator("td", has_text="1.988").first.wait_for()
+    told = page.evaluate("fetch('api/runs').then((answer) => answer.json())")["runs"]
+    proven = [one for one in told if re.fullmatch(r"[\d.]+", one.get("epsilon", "")) and one["state"] == "finished"]
+    assert proven
+    for one in proven:
+        row = page.locator("#runs tr", has=page.get_by_role("link", name=one["name"], exact=True))
+        assert row.locator("td", has_text=one["epsilon"]).filter(has_text=one["delta"]).count() == 1
 
 
 def test_runs_are_compared_as_a_report_does(page: Any) -> None:

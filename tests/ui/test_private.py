@@ -136,6 +136,15 @@ def test_a_shared_ledger_that_is_a_link_is_not_offered(folder: Path, tmp_path: P
     assert list(every(Runs.under(tmp_path / "runs", (tmp_path / "outside.sqlite",)))) == ["shared: outside.sqlite"]
 
 
+def test_two_shared_ledgers_of_one_name_are_both_offered(folder: Path, tmp_path: Path) -> None:
+    paths = [tmp_path / place / "people.sqlite" for place in ("a", "b", "runs")]
+    for path in paths:
+        path.parent.mkdir()
+        shutil.copy(folder / "people.sqlite", path)
+    found = every(Runs.under(tmp_path / "runs", tuple(paths[:2])))
+    assert found == {f"shared: {path.parent.name}/people.sqlite": path.resolve() for path in paths}
+
+
 def test_a_folder_that_is_not_one_of_runs_is_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(BadValue, match="no such folder"):
         Runs.under(tmp_path / "nowhere")

@@ -44,7 +44,7 @@ def in_words(lines: Sequence[Mapping[str, Any]]) -> list[str]:
         (
             clients_in_words(line),
             f"{line['epsilon']:g}",
-            f"{line['delta']:g}",
+            rounded_up(line["delta"], 3),
             rounded_up(line["spent"], 4),
             settings_in_words(line),
         )

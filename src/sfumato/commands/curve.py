@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import ROUND_FLOOR, Context
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -105,6 +106,15 @@ def _one_each(values: list[Value], count: int, name: str) -> list[Value]:
     return values * count if len(values) == 1 else values
 
 
+def _down(floor: float) -> str:
+    """A floor with six digits that is still one.
+
+    >>> _down(0.48614399), _down(1.0), _down(0.0)
+    ('0.486143', '1', '0')
+    """
+    return f"{float(Context(prec=6, rounding=ROUND_FLOOR).create_decimal(repr(float(floor)))):.6g}"
+
+
 def _lines(answer: dict[str, Any]) -> list[str]:
     if "output" in answer:
         drawn = [f"  {one['label']}" for one in answer["curves"]]
@@ -114,5 +124,5 @@ def _lines(answer: dict[str, Any]) -> list[str]:
         lines += [one["label"], f"  one {one['unit']}; accountant {one['accountant']}; holds for {one['holds_for']}"]
         lines.append("  false positive rate   false negative rate, at least")
         pairs = list(zip(one["false_positive_rate"], one["false_negative_rate"], strict=True))
-        lines += [f"  {a:<21.4g} {b:.6g}" for a, b in pairs[:: max(1, len(pairs) // 20)]]
+        lines += [f"  {a:<21.4g} {_down(b)}" for a, b in pairs[:: max(1, len(pairs) // 20)]]
     return lines

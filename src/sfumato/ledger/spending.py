@@ -77,9 +77,10 @@ class Spending:
                 f"the step before the first round would bring epsilon{limit.whose} to {epsilon:.4g}, over the budget of "
                 f"{limit.epsilon:g} at delta {limit.delta:g}. Nothing is drawn: give it more noise, or a larger budget."
             )
+        done = f"{number} round{'' if number == 1 else 's'}"
         raise BudgetExceeded(
             f"round {number + 1} would bring epsilon{limit.whose} to {epsilon:.4g}, over the budget of {limit.epsilon:g} at delta "
-            f"{limit.delta:g}. The run stops after {number} rounds; what was released stays within the budget."
+            f"{limit.delta:g}. The run stops after {done}; what was released stays within the budget."
         )
 
     def _passed(self, rounds: int, start: int, attempt: int) -> tuple[Budget, float] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
 from typing import Any, TypeAlias
 
@@ -93,7 +94,7 @@ def _own(book: Ledger) -> list[dict[str, Any]]:
 
 def lines(book: Ledger, found: dict[str, Any], delta: float, proven: Proven) -> list[str]:
     """What `contents` found, for people."""
-    said = [f"population {found['population']}: {book.count} rounds reserved"]
+    said = [f"population {found['population']}: {_rounds(book.count)} reserved"]
     said += [f"  run {name}: {words}" for name, words in runs_in_words(book)]
     said += [f"  {note}" for note in notes(book)]
     said += sentences(proven)
@@ -110,19 +111,23 @@ def runs_in_words(book: Ledger) -> list[tuple[str, str]]:
     entries, found = book.entries(), []
     for run in dict.fromkeys(entry.run for entry in entries):
         own = [entry for entry in entries if entry.run == run]
-        cost = own[0].costs.get(Unit.CLIENT) or next(iter(own[0].costs.values()))
+        costs = [entry.costs.get(Unit.CLIENT) or next(iter(entry.costs.values())) for entry in own]
         promised = run.startswith(PROMISE)
         rounds = (
-            f"{max(entry.round for entry in own) + 1} rounds promised by its server"
-            if promised
-            else f"{len(own)} rounds"
+            f"{max(entry.round for entry in own) + 1} rounds promised by its server" if promised else _rounds(len(own))
         )
-        words = [rounds, cost.world.words(), cost.relation.words]
+        kinds = Counter(cost.world.words() for cost in costs)  # a basis is paid before rounds, and rounds may differ
+        what = [f"{times} of them: {one}" for one, times in kinds.items()] if len(kinds) > 1 else list(kinds)
+        words = [rounds, *what, costs[0].relation.words]
         words += ["seeded"] if own[0].seeded else []
         unsettled = sum(not entry.settled for entry in own)
         words += [f"{unsettled} never settled"] if unsettled and not promised else []
         found.append((run.removeprefix(PROMISE)[:8], "; ".join(words)))
     return found
+
+
+def _rounds(count: int) -> str:
+    return f"{count} round{'' if count == 1 else 's'}"
 
 
 def notes(book: Ledger) -> list[str]:
@@ -145,7 +150,8 @@ def own_budgets_in_words(book: Ledger) -> list[str]:
     for line, own in zip(book.own_budgets, _own(book), strict=True):
         so_far = "what is not known" if own["spent"] is None else f"epsilon {rounded_up(own['spent'], 4)}"
         whose = line.whose or " of each client"
-        said.append(f"own budget{whose}: epsilon {line.epsilon:g} at delta {line.delta:g}, of which {so_far} was spent")
+        delta = rounded_up(line.delta, 3)
+        said.append(f"own budget{whose}: epsilon {line.epsilon:g} at delta {delta}, of which {so_far} was spent")
     return said
 
 

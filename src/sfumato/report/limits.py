@@ -20,8 +20,9 @@ _NOT_PROVEN = (
 _NO_EVENT = "No curve: the run's ledger, which holds what happened, is not beside it or cannot be read."
 _NO_ROUNDS = "No round was recorded."
 _NOTE = (
-    "No test does better than the curve, whoever makes it and whatever else they know: it is computed from the same event as "
-    "epsilon, and rests on the same assumptions. The dotted line is what guessing without looking achieves."
+    "Of this run alone no test does better than the curve, whoever makes it and whatever they know of everybody's data; whoever "
+    "sees other runs on the same clients too sees more. It is computed from the same event as epsilon, and rests on the same "
+    "assumptions. The dotted line is what guessing without looking achieves."
 )
 
 
@@ -49,9 +50,10 @@ def _words(run: Record, known: Telling) -> Html:
     relation, unit = Relation(stated or run.text("relation")), Unit(run.text("unit"))
     those = "of those that are" if relation is Relation.ADD_REMOVE else "of the cases where it is so"
     sentence = (
-        f"Somebody looks at all that was released and guesses whether {relation.neighbours(unit)}. Whoever accepts 1 false alarm "
-        f"in 100 finds at most {share_up(known.found(0.01))} {those}; without looking it is 1\N{NO-BREAK SPACE}%. Where both are "
-        f"as likely, nobody is right more often than {share_up(known.right)} of the time; a coin is right 50\N{NO-BREAK SPACE}%."
+        f"Somebody looks at all that this run released and guesses whether {relation.neighbours(unit)}. Whoever accepts 1 false "
+        f"alarm in 100 finds at most {share_up(known.found(0.01))} {those}; without looking it is 1\N{NO-BREAK SPACE}%. Where "
+        f"both are as likely, nobody is right more often than {share_up(known.right)} of the time; a coin is right "
+        "50\N{NO-BREAK SPACE}%."
     )
     rows = (
         element(

@@ -105,7 +105,7 @@ def budgets(run: Record) -> Html | None:
 
 def _spent(line: dict[str, Any]) -> tuple[str, str, str]:
     spent = finite(line.get("spent"))
-    return number(line["epsilon"]), number(line["delta"]), "none proven" if spent is None else bound(spent)
+    return number(line["epsilon"]), bound(line["delta"], 3), "none proven" if spent is None else bound(spent)
 
 
 def figure(plot: Plot | None, title: str, missing: str) -> Html:

@@ -121,4 +121,4 @@ def incomparable(groups: Sequence[Group]) -> str:
     if not differ:
         return ""
     these = f"{' and '.join(differ)} differ{'' if len(differ) > 1 else 's'}"
-    return f"Compare these epsilons with care: unit, relation and delta make the promise, and {these} here."
+    return f"Compare these epsilons and curves with care: unit, relation and delta make the promise, and {these} here."

@@ -9,12 +9,14 @@ from sfumato.data.columns import Columns
 from sfumato.data.load import NAMES
 from sfumato.data.population import Population, PublicData
 from sfumato.data.tables import is_table, population_of, public_of, read_table
-from sfumato.errors import BadValue
+from sfumato.errors import BadValue, DataError
 from sfumato.run.request import DataRequest
 
 
 def table_of(data: DataRequest, joined: bool) -> tuple[Population, PublicData | None, int]:
     """A table's clients, or with `joined` its one holder; the public table that is tested on; and the outputs of a model."""
+    if not Path(data.name).exists():  # first: nobody declares the columns of a file whose name is wrong
+        raise DataError(f"there is no file {data.name}. Give the path of a {Path(data.name).suffix} file.")
     asked = dict(data.columns)
     ids = asked.pop("clients", None)
     if ids is not None and (not isinstance(ids, list) or data.clients not in (0, len(ids))):

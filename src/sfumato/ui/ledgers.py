@@ -12,15 +12,17 @@ from sfumato.errors import BadValue, DataError, LedgerError
 from sfumato.guarantee import check_delta, rounded_up
 from sfumato.ledger.ledger import Ledger
 from sfumato.report import ledgers as words
+from sfumato.report.read import distinct_names
 from sfumato.ui.folder import LEDGER, Runs, check_own
 
 
 def every(runs: Runs) -> dict[str, Path]:
     """All ledgers by the name that the page knows them by."""
-    named = {f"shared: {path.name}": path for path in runs.ledgers}
-    among = {f"shared: {path.name}": path for path in sorted(runs.root.glob("*.sqlite"))}
+    among = (path for path in sorted(runs.root.glob("*.sqlite")) if path not in runs.ledgers and _is_ledger(path))
+    shared = list(dict.fromkeys((*runs.ledgers, *among)))
+    names = distinct_names(shared) if shared else []
     own = {name: path / LEDGER for name, path in runs.all().items() if (path / LEDGER).exists()}
-    return {**named, **{name: path for name, path in among.items() if name not in named and _is_ledger(path)}, **own}
+    return {**{f"shared: {name}": path for name, path in zip(names, shared, strict=True)}, **own}
 
 
 def contents(runs: Runs, name: str, delta: float | None) -> dict[str, Any]:

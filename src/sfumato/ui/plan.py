@@ -38,6 +38,10 @@ class Asked:
     def __post_init__(self) -> None:
         if not 1 <= self.population <= _LARGEST:
             raise BadValue(f"population {self.population}: at least 1 client is needed.")
+        if self.rate is not None and 0 < self.rate < 1 / _LARGEST:
+            raise BadValue(f"rate {self.rate}: at least {1 / _LARGEST:g}, or nobody ever takes part.")
+        if self.noise is not None and self.noise > _LARGEST:
+            raise BadValue(f"noise {self.noise}: at most {_LARGEST:g}. Nothing can be learnt beside as much.")
         if (self.noise is None) == (self.epsilon is None):
             raise BadValue("give the noise multiplier or the epsilon, and the other one is found.")
         if self.delta is not None:

@@ -88,7 +88,7 @@ def _brief(name: str, folder: Path, seen: Seen) -> dict[str, Any]:
         "measure": label(seen.measure),
         "accuracy": parts.accuracy(record) if record else measured(seen.measure, seen.last("accuracy")),
         "epsilon": parts.epsilon(record) if record else bound(seen.last("epsilon")),
-        "delta": bound(seen.delta, 3),
+        "delta": parts.delta(record) if record else bound(seen.delta, 3),
         "audit": _verdict(record),
     }
 

@@ -39,7 +39,7 @@ function show(found) {
   const own = found.own_budgets.map((text) => `${text[0].toUpperCase()}${text.slice(1)}.`);
   const shared = found.shared ? [`This run also spends from a ledger that it shares with others: ${found.shared}`] : [];
   byId("ledger-page").replaceChildren(
-    element("p", {}, `Population ${found.population}: ${found.reserved} rounds reserved${settled}. Epsilon is read at delta ${found.delta_said}.`),
+    element("p", {}, `Population ${found.population}: ${found.reserved} round${found.reserved === 1 ? "" : "s"} reserved${settled}. Epsilon is read at delta ${found.delta_said}.`),
     first,
     ...[...budgets, ...own, ...found.notes, ...shared].map((text) => element("p", {}, text)),
     element("h2", {}, "Runs"),

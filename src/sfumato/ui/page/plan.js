@@ -71,7 +71,7 @@ function change() {
 }
 
 const askCost = latest("api/cost", 60, showCost, refuse);
-const askAttack = latest("api/attack", 160, showAttack, () => draw(byId("attack"), null, { none: "There is nothing to draw." }), true);
+const askAttack = latest("api/attack", 160, showAttack, refuseAttack, true);
 
 function showCost(found, settled) {
   document.querySelector(".answer").classList.toggle("waiting", !settled);
@@ -106,7 +106,13 @@ function refuse(words) {
   document.querySelector(".answer .guarantee").classList.add("refused");
   for (const id of ["answer-epsilon", "answer-delta", "answer-noise"]) byId(id).value = "–";
   byId("answer-words").textContent = words;
-  byId("caution").textContent = "";
+  byId("caution").textContent = byId("cohort").value = "";
+  for (const id of ["details", "commands"]) byId(id).replaceChildren(); // what they say is of another question
+}
+
+function refuseAttack() {
+  draw(byId("attack"), null, { none: "There is nothing to draw." });
+  byId("attack-words").textContent = "";
 }
 
 function showAttack(found) {

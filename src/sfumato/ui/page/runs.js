@@ -49,12 +49,18 @@ function refresh(body, rows) {
   if (next.length !== body.children.length || next.some((child, at) => child !== body.children[at])) body.replaceChildren(...next);
 }
 
+// An epsilon says nothing without its delta, and runs have different ones.
+function epsilon(run) {
+  const known = run.delta !== "–" && Number.isFinite(Number(run.epsilon));
+  return known ? element("span", {}, run.epsilon, element("span", { class: "note whole" }, run.delta)) : run.epsilon;
+}
+
 function row(run) {
   const link = element("a", { href: `#runs/${encodeURIComponent(run.name)}` }, run.name);
   const state = element("span", { class: `state-of ${run.state}` }, run.state);
   if (run.state === "unreadable") return element("tr", {}, element("td", {}, run.name), element("td", {}, state), element("td", { colspan: "4" }, run.words));
   const about = element("span", { class: "note" }, `${run.recipe} on ${run.data}`);
-  const cells = [`${run.round.toLocaleString("en")} of ${run.rounds.toLocaleString("en")}`, run.accuracy, run.epsilon, run.audit].map((text, at) => element("td", at % 3 ? {} : { class: "roomy" }, text));
+  const cells = [`${run.round.toLocaleString("en")} of ${run.rounds.toLocaleString("en")}`, run.accuracy, epsilon(run), run.audit].map((text, at) => element("td", at % 3 ? {} : { class: "roomy" }, text));
   return element("tr", {}, element("td", {}, link, about), element("td", {}, state), ...cells);
 }
 
