@@ -169,3 +169,21 @@ def test_a_run_from_python_on_a_table_goes_on_from_the_shell(clinics: Command) -
     assert any("the number of clients is public: 30" in one for one in said)
     assert clinics("train", "--resume", "a", "--rounds", "3", "--quiet") == (0, "", "")
     assert (summary("a")["assumptions"], summary("a")["rounds"]) == (said, 3)
+
+
+@pytest.mark.parametrize("option", ["--test-data", "--public"])
+def test_the_clients_own_rows_are_not_taken_for_public_ones(option: str, clinics: Command) -> None:
+    Path("copy.csv").write_bytes(Path("clinics.csv").read_bytes())
+    for other in ("clinics.csv", "copy.csv"):
+        refused = clinics("train", "--data", "clinics.csv", option, other, *WORDS, "--out", "a")
+        assert refused.status == 2 and "nothing hides it" in refused.err and not Path("a").exists()
+
+
+def test_who_is_there_is_told_to_a_server_that_sees_messages_by_number(clinics: Command) -> None:
+    words = ["udp-fl", "--data", "clinics.csv", *WORDS, "--noise-multiplier", "1", "--delta", "0.001"]
+    assert clinics("train", *words, "--clients", "40", "--out", "found").status == 0
+    ids = ", ".join(f'"clinic {number:02}"' for number in range(40))
+    Path("columns.toml").write_text(f"clients = [{ids}]\n{COLUMNS}")
+    assert clinics("train", *words, "--out", "declared").status == 0
+    said = [(Path(name) / "run.json").read_text().count("number the messages") > 0 for name in ("found", "declared")]
+    assert said == [True, False]

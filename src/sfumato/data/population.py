@@ -120,11 +120,16 @@ class Population:
     def __repr__(self) -> str:
         return f"Population({self.name!r}, {self.size:,} client{'s' * (self.size != 1)})"
 
-    def caution(self, unit: str) -> tuple[str, ...]:
+    def caution(self, unit: str, server: bool = False) -> tuple[str, ...]:
         """What a guarantee for one unit must add: what the map of records assumes, and where records overlap that to hide a window
         hides no part of it that others hold.
+
+        The server sees whose message is whose by their numbers. Where these are places among the ids that rows have, a client
+        without a row moves all who come after, and no noise on its own message hides that.
         """
         known = (f"the number of clients is public: {self.size}, as {self.name!r} has them",) if self.counted else ()
+        if server and self.found_ids:
+            known += ("which clients there are is public: their ids were found in the data, and number the messages",)
         if self.windows == 1 or (unit == "client" and self.own_windows):
             return (*self.assumes, *known)
         return (
@@ -157,7 +162,8 @@ class Population:
     def declared(self, size: int) -> Population:
         """The same clients, of whom the declared number says how many there may be; whoever is not there has no records.
 
-        So a client that is missing leaves every other in its place, and adds nothing when it is drawn.
+        So a client that is missing adds nothing when it is drawn. It leaves every other in its place if it comes last, or if the
+        ids of all who may be there are declared.
         """
         if size < self.size:
             raise BadValue(

@@ -154,7 +154,8 @@ class Simulation:
         if event is not None and client is not None:
             event = for_client(event, client)
         relation = (spent or proof).relation
-        assumptions = (*proof.assumptions, *self.population.caution(unit), *self.cohort.workers.assumptions(), *extra)
+        cautions = self.population.caution(unit, server)
+        assumptions = (*proof.assumptions, *cautions, *self.cohort.workers.assumptions(), *extra)
         found = guarantee(
             event,
             delta,
