@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sfumato import Columns, Population, classification, simulate
+from sfumato import Columns, Population, budgets, classification, simulate
 from sfumato.data.columns import read_columns
 from sfumato.key import Key
 from sfumato.run.prepare import prepare
@@ -90,14 +90,26 @@ def test_ids_that_are_declared_let_people_come_and_go(clinics: Command) -> None:
 
 
 def test_budgets_by_id_say_that_the_ids_are_public_unless_declared(clinics: Command) -> None:
-    budgets = '[default]\nepsilon = 4.0\ndelta = 1e-3\n[[own]]\nclients = ["clinic 07"]\nepsilon = 1.0\n'
-    Path("budgets.toml").write_text(budgets)
+    given = '[default]\nepsilon = 4.0\ndelta = 1e-3\n[[own]]\nclients = ["clinic 07"]\nepsilon = 1.0\n'
+    Path("budgets.toml").write_text(given)
     words = ["--data", "clinics.csv", *WORDS, "--budgets", "budgets.toml"]
     assert clinics("train", *words, "--clients", "30", "--out", "a") == (0, "", "")
     assert any(one.startswith("which clients there are is public") for one in summary("a")["assumptions"])
     ids = json.dumps([f"clinic {number:02}" for number in range(30)])
     assert clinics("train", *words, "--set", f"data.columns.clients={ids}", "--out", "b") == (0, "", "")
     assert not any("is public" in one for one in summary("b")["assumptions"])
+
+
+def test_settings_of_single_clients_say_so_wherever_they_come_from(clinics: Command) -> None:
+    people = Population.from_table("clinics.csv", Columns.of_table(read_columns("columns.toml")), clients=40)
+    given = {"default": (4.0, 1e-3), "clinic 07": (1.0, 1e-3)}
+    plain = dp_round()
+    planned = budgets(plain, given, rounds=1, population=people)
+    said = []
+    for round in (plain, planned):
+        *_, last = simulate(round, people, "logistic", classification(2), rounds=1, seed=0)
+        said.append(any("settings name them" in one for one in last.guarantee(1e-3).assumptions))
+    assert said == [False, True]
 
 
 def test_public_rows_teach_what_is_not_declared(clinics: Command) -> None:

@@ -23,6 +23,7 @@ from sfumato.imports import import_path
 Ids: TypeAlias = Iterable[object] | None
 Map: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 _KEPT = 4 * 2**30  # about as many bytes of mapped records are kept; who comes after is mapped whenever drawn
+_FOUND = "which clients there are is public: their ids were found in the data"
 __all__ = ["Client", "Population", "PublicData", "Records", "require_population", "require_public"]
 
 
@@ -120,16 +121,17 @@ class Population:
     def __repr__(self) -> str:
         return f"Population({self.name!r}, {self.size:,} client{'s' * (self.size != 1)})"
 
-    def caution(self, unit: str, server: bool = False) -> tuple[str, ...]:
+    def caution(self, unit: str, by_number: str = "") -> tuple[str, ...]:
         """What a guarantee for one unit must add: what the map of records assumes, and where records overlap that to hide a window
         hides no part of it that others hold.
 
-        The server sees whose message is whose by their numbers. Where these are places among the ids that rows have, a client
-        without a row moves all who come after, and no noise on its own message hides that.
+        `by_number` says what goes by clients' numbers: a round may have settings of single ones, and a server sees whose message is
+        whose. Where numbers are places among the ids that rows have, a client without a row moves all who come after, which
+        no noise hides.
         """
         known = (f"the number of clients is public: {self.size}, as {self.name!r} has them",) if self.counted else ()
-        if server and self.found_ids:
-            known += ("which clients there are is public: their ids were found in the data, and number the messages",)
+        if by_number and self.found_ids:
+            known += (f"{_FOUND}, and {by_number}",)
         if self.windows == 1 or (unit == "client" and self.own_windows):
             return (*self.assumes, *known)
         return (
@@ -195,8 +197,7 @@ class Population:
         """The same, for settings that name single clients: where nobody declared who there is, guarantees say that it is public."""
         if not self.found_ids:
             return self
-        known = "which clients there are is public: their ids were found in the data, and settings name them"
-        return replace(self, assumes=(*self.assumes, known), found_ids=False)
+        return replace(self, assumes=(*self.assumes, f"{_FOUND}, and settings name them"), found_ids=False)
 
     def with_ids(self, ids: Ids) -> Population:
         """The same clients with these ids, if there are any: one number or text each, in the clients' order."""
