@@ -67,3 +67,20 @@ def test_whole_numbers_that_floats_do_not_tell_apart_are_refused() -> None:
     assert _own(Population.from_dataframe(pd.DataFrame(rows[:1]), **asked)).x.tolist() == [[1.0, 0.0]]
     with pytest.raises(DataError, match="as texts"):
         Population.from_dataframe(pd.DataFrame(rows), **asked)
+
+
+def test_a_quote_that_is_not_closed_takes_nobodys_rows(tmp_path: Path) -> None:
+    columns = Columns(target="y", client="client", classes=2, categories={"x": ["u", "v", "*"]})
+    file, rows = tmp_path / "quotes.csv", "own,u,1\n" * 3
+    file.write_text(f'client,x,y\nother,"v,1\n{rows}other,v",1\n')
+    with pytest.raises(DataError, match="line break"):
+        Population.from_table(file, columns)
+    file.write_text(f'client,x,y\nother,"v",1\n{rows}other,"v, w",1\n')
+    assert _own(Population.from_table(file, columns)).count == 3
+
+
+def test_a_column_of_texts_does_not_change_how_numbers_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "semicolons.csv"
+    file.write_text("client;x;z;note;y\nown;1.5;2,5;hi;1\n")
+    columns = Columns(target="y", client="client", classes=2, features=["x", "z"])
+    assert _own(Population.from_table(file, columns)).x.tolist() == [[1.5, 2.5]]
