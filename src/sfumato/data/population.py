@@ -129,7 +129,9 @@ class Population:
         whose. Where numbers are places among the ids that rows have, a client without a row moves all who come after, which
         no noise hides.
         """
-        known = (f"the number of clients is public: {self.size}, as {self.name!r} has them",) if self.counted else ()
+        known: tuple[str, ...] = ()
+        if self.counted:
+            known += (f"the number of clients is public: {self.size}, as {self.name!r} has them",)
         if by_number and self.found_ids:
             known += (f"{_FOUND}, and {by_number}",)
         if self.windows == 1 or (unit == "client" and self.own_windows):
