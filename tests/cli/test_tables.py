@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sfumato import Columns, Population, classification, simulate
+from sfumato import Columns, Population, budgets, classification, simulate
 from sfumato.data.columns import read_columns
 from sfumato.key import Key
 from sfumato.run.prepare import prepare
@@ -90,14 +90,26 @@ def test_ids_that_are_declared_let_people_come_and_go(clinics: Command) -> None:
 
 
 def test_budgets_by_id_say_that_the_ids_are_public_unless_declared(clinics: Command) -> None:
-    budgets = '[default]\nepsilon = 4.0\ndelta = 1e-3\n[[own]]\nclients = ["clinic 07"]\nepsilon = 1.0\n'
-    Path("budgets.toml").write_text(budgets)
+    given = '[default]\nepsilon = 4.0\ndelta = 1e-3\n[[own]]\nclients = ["clinic 07"]\nepsilon = 1.0\n'
+    Path("budgets.toml").write_text(given)
     words = ["--data", "clinics.csv", *WORDS, "--budgets", "budgets.toml"]
     assert clinics("train", *words, "--clients", "30", "--out", "a") == (0, "", "")
     assert any(one.startswith("which clients there are is public") for one in summary("a")["assumptions"])
     ids = json.dumps([f"clinic {number:02}" for number in range(30)])
     assert clinics("train", *words, "--set", f"data.columns.clients={ids}", "--out", "b") == (0, "", "")
     assert not any("is public" in one for one in summary("b")["assumptions"])
+
+
+def test_settings_of_single_clients_say_so_wherever_they_come_from(clinics: Command) -> None:
+    people = Population.from_table("clinics.csv", Columns.of_table(read_columns("columns.toml")), clients=40)
+    given = {"default": (4.0, 1e-3), "clinic 07": (1.0, 1e-3)}
+    plain = dp_round()
+    planned = budgets(plain, given, rounds=1, population=people)
+    said = []
+    for round in (plain, planned):
+        *_, last = simulate(round, people, "logistic", classification(2), rounds=1, seed=0)
+        said.append(any("settings name them" in one for one in last.guarantee(1e-3).assumptions))
+    assert said == [False, True]
 
 
 def test_public_rows_teach_what_is_not_declared(clinics: Command) -> None:
@@ -170,3 +182,21 @@ def test_a_run_from_python_on_a_table_goes_on_from_the_shell(clinics: Command) -
     assert any("the number of clients is public: 30" in one for one in said)
     assert clinics("train", "--resume", "a", "--rounds", "3", "--quiet") == (0, "", "")
     assert (summary("a")["assumptions"], summary("a")["rounds"]) == (said, 3)
+
+
+@pytest.mark.parametrize("option", ["--test-data", "--public"])
+def test_the_clients_own_rows_are_not_taken_for_public_ones(option: str, clinics: Command) -> None:
+    Path("copy.csv").write_bytes(Path("clinics.csv").read_bytes())
+    for other in ("clinics.csv", "copy.csv"):
+        refused = clinics("train", "--data", "clinics.csv", option, other, *WORDS, "--out", "a")
+        assert refused.status == 2 and "nothing hides it" in refused.err and not Path("a").exists()
+
+
+def test_who_is_there_is_told_to_a_server_that_sees_messages_by_number(clinics: Command) -> None:
+    words = ["udp-fl", "--data", "clinics.csv", *WORDS, "--noise-multiplier", "1", "--delta", "0.001"]
+    assert clinics("train", *words, "--clients", "40", "--out", "found").status == 0
+    ids = ", ".join(f'"clinic {number:02}"' for number in range(40))
+    Path("columns.toml").write_text(f"clients = [{ids}]\n{COLUMNS}")
+    assert clinics("train", *words, "--out", "declared").status == 0
+    said = [(Path(name) / "run.json").read_text().count("number the messages") > 0 for name in ("found", "declared")]
+    assert said == [True, False]

@@ -15,6 +15,7 @@ from sfumato.errors import BadValue, DataError
 
 Frame = Any  # pandas is loaded by who brings a frame, or by who reads a file
 _DATES = "('2020-01-01', '2026-01-01')"
+_EXACT = 2**53  # below it every whole number is a float64 of its own
 _BACK = "or leave the column out: features=[...] names those that are used"
 
 
@@ -39,6 +40,15 @@ def text_codes(values: Any) -> tuple[np.ndarray, list[str]]:
     """For each row the place of its text among the different ones, -1 where there is none; and these texts."""
     pd = pandas()
 
+    if pd.api.types.is_float_dtype(values) and (values.abs() >= _EXACT).any():
+        raise DataError(
+            f"the column {values.name!r}: whole numbers this large are not told apart once a missing value has made them floats. "
+            "Give them as texts."
+        )
+    if pd.api.types.is_object_dtype(
+        values
+    ):  # 1, True and Decimal(1) are equal: whichever row came first would name them all
+        values = values.map(as_text, na_action="ignore")
     codes, found = pd.factorize(values)
     texts = [as_text(value) for value in found.tolist()]
     known = {text: place for place, text in enumerate(dict.fromkeys(texts))}
@@ -117,7 +127,12 @@ def _numbers(values: Any, name: str, columns: Columns, what: str) -> np.ndarray:
             f"{what}, column {name!r}: texts are no numbers. Declare all values that may occur, which are not learnt from clients' "
             f"rows: {_line('categories', name, '[...]')}. Dates need {_line('scale', name, _DATES)}; {_BACK}."
         )
-    found: np.ndarray = values.to_numpy(dtype=np.float64, na_value=np.nan)
+    return _real(values)
+
+
+def _real(values: Any) -> np.ndarray:
+    """Numbers as float64, whatever type the column has: a whole column has no -0, so none has."""
+    found: np.ndarray = values.to_numpy(dtype=np.float64, na_value=np.nan) + 0.0
     return found
 
 
@@ -156,7 +171,7 @@ def _target(frame: Frame, columns: Columns, what: str) -> torch.Tensor:
     if isinstance(columns.classes, tuple) and columns.classes:
         return _labels(frame[columns.targets[0]], columns.targets[0], columns.classes, what)
     found = [_plain_target(frame[name], name, columns, what) for name in columns.targets]
-    whole = all(part.dtype == np.int64 for part in found) and not columns.numbers
+    whole = all(part.dtype == np.int64 for part in found)
     y = torch.from_numpy(np.stack(found, axis=1).astype(np.int64 if whole else np.float32))
     if isinstance(columns.classes, int) and y.numel() and not 0 <= int(y.min()) <= int(y.max()) < columns.classes:
         raise DataError(
@@ -179,7 +194,7 @@ def _labels(values: Any, name: str, classes: Sequence[str], what: str) -> torch.
 
 
 def _plain_target(values: Any, name: str, columns: Columns, what: str) -> np.ndarray:
-    """Whole numbers as int64, others as float64."""
+    """Whole numbers as int64, where they are labels; others as float64."""
     types = pandas().api.types
 
     if is_text(values) or is_date(values):
@@ -187,15 +202,19 @@ def _plain_target(values: Any, name: str, columns: Columns, what: str) -> np.nda
             f"{what}, target {name!r}: its values are no numbers. Declare them in the order of the model's outputs, classes=[...], "
             "with all that may occur: they are not learnt from clients' rows."
         )
-    found: np.ndarray = values.to_numpy(dtype=np.float64, na_value=np.nan)
+    found = _real(values)
     if not np.isfinite(found).all():
         raise DataError(
             f"{what}, target {name!r}: values are missing, or no finite numbers. Leave those rows out: what a record's target "
             "is, nobody can fill in."
         )
+    if columns.numbers:  # never by way of int64, which has no room for all of them
+        return found
     whole = types.is_integer_dtype(values) or types.is_bool_dtype(values)
     if not whole and isinstance(columns.classes, int):
         if (found != np.round(found)).any():
             raise DataError(f"{what}, target {name!r}: a label is no whole number. Give the class of each row.")
         whole = True
+    if whole and (np.abs(found) >= _EXACT).any():
+        raise DataError(f"{what}, target {name!r}: a label is too large to be one. Number classes from 0.")
     return found.astype(np.int64) if whole else found

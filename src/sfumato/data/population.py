@@ -23,6 +23,7 @@ from sfumato.imports import import_path
 Ids: TypeAlias = Iterable[object] | None
 Map: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 _KEPT = 4 * 2**30  # about as many bytes of mapped records are kept; who comes after is mapped whenever drawn
+_FOUND = "which clients there are is public: their ids were found in the data"
 __all__ = ["Client", "Population", "PublicData", "Records", "require_population", "require_public"]
 
 
@@ -120,11 +121,19 @@ class Population:
     def __repr__(self) -> str:
         return f"Population({self.name!r}, {self.size:,} client{'s' * (self.size != 1)})"
 
-    def caution(self, unit: str) -> tuple[str, ...]:
+    def caution(self, unit: str, by_number: str = "") -> tuple[str, ...]:
         """What a guarantee for one unit must add: what the map of records assumes, and where records overlap that to hide a window
         hides no part of it that others hold.
+
+        `by_number` says what goes by clients' numbers: a round may have settings of single ones, and a server sees whose message is
+        whose. Where numbers are places among the ids that rows have, a client without a row moves all who come after, which
+        no noise hides.
         """
-        known = (f"the number of clients is public: {self.size}, as {self.name!r} has them",) if self.counted else ()
+        known: tuple[str, ...] = ()
+        if self.counted:
+            known += (f"the number of clients is public: {self.size}, as {self.name!r} has them",)
+        if by_number and self.found_ids:
+            known += (f"{_FOUND}, and {by_number}",)
         if self.windows == 1 or (unit == "client" and self.own_windows):
             return (*self.assumes, *known)
         return (
@@ -157,7 +166,8 @@ class Population:
     def declared(self, size: int) -> Population:
         """The same clients, of whom the declared number says how many there may be; whoever is not there has no records.
 
-        So a client that is missing leaves every other in its place, and adds nothing when it is drawn.
+        So a client that is missing adds nothing when it is drawn. It leaves every other in its place if it comes last, or if the
+        ids of all who may be there are declared.
         """
         if size < self.size:
             raise BadValue(
@@ -189,8 +199,7 @@ class Population:
         """The same, for settings that name single clients: where nobody declared who there is, guarantees say that it is public."""
         if not self.found_ids:
             return self
-        known = "which clients there are is public: their ids were found in the data, and settings name them"
-        return replace(self, assumes=(*self.assumes, known), found_ids=False)
+        return replace(self, assumes=(*self.assumes, f"{_FOUND}, and settings name them"), found_ids=False)
 
     def with_ids(self, ids: Ids) -> Population:
         """The same clients with these ids, if there are any: one number or text each, in the clients' order."""

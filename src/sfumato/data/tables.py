@@ -160,8 +160,14 @@ def _read_csv(file: Path, columns: Columns) -> Frame:
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)  # rows that are longer than the first line
         frame = pd.read_csv(file, **how)
-        if separator == ";" and any(is_text(frame[name]) for name, word in names.items() if not word):
-            frame = pd.read_csv(file, **how, decimal=",")
+        texts = [name for name in names if is_text(frame[name])]
+        if broken := [name for name in texts if frame[name].astype(str).str.contains("[\r\n]").any()]:
+            raise DataError(
+                f"{file}, column {broken[0].strip()!r}: a value has a line break. If a quote is not closed, it holds the rows of "
+                "others, who would be missing. Write each value on one line, or give a .parquet file."
+            )
+        if separator == ";" and (commas := [name for name in texts if not names[name]]):
+            frame[commas] = pd.read_csv(file, **how, decimal=",")[commas]
     return frame
 
 

@@ -21,7 +21,7 @@ from torch import nn
 from sfumato.account.event import Event, Nothing, Unit
 from sfumato.account.inside import for_client
 from sfumato.data.population import Population
-from sfumato.derive import Derivation
+from sfumato.derive import Derivation, pieces
 from sfumato.engine.checkpoint import Checkpoint
 from sfumato.engine.clients import START, Job, Memory, Total, message_context
 from sfumato.engine.cohort import Cohort
@@ -156,7 +156,9 @@ class Simulation:
             event = for_client(event, client)
         relation = (spent or proof).relation
         extra = (*self._ended_early(), *extra)
-        assumptions = (*proof.assumptions, *self.population.caution(unit), *self.cohort.workers.assumptions(), *extra)
+        named = any(piece.named for _, piece in pieces(self.job.slots.round))
+        cautions = self.population.caution(unit, "settings name them" if named else "number the messages" * server)
+        assumptions = (*proof.assumptions, *cautions, *self.cohort.workers.assumptions(), *extra)
         found = guarantee(
             event,
             delta,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +32,12 @@ def table_of(data: DataRequest, joined: bool) -> tuple[Population, PublicData | 
             "one holder has all rows."
         )
     frame, name = read_table(data.name, columns), Path(data.name).stem
+    for option, other in (("--public", data.public), ("--test-data", data.test)):
+        if other is not None and Path(other).is_file() and filecmp.cmp(data.name, other, shallow=False):
+            raise BadValue(
+                f"{option} {other} holds the rows of --data {data.name}: what is learnt or measured there is shown as it is, and "
+                "nothing hides it. Give rows that are public and no client's."
+            )
     public = None if data.public is None else read_table(data.public, columns)
     if joined:  # whose a row is does not matter, and the column is no input
         columns = replace(columns.of([str(one).strip() for one in frame.columns], f"the table {name!r}"), client="")
