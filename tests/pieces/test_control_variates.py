@@ -124,7 +124,7 @@ def test_it_is_the_algorithm_in_plain_loops(plan: Plan) -> None:
         assert set(progress.memory) == drawn_before
         for client in drawn_before:
             assert torch.allclose(progress.memory[client]["control"], own[client], atol=1e-5)
-    assert shared.norm() > 0.1 and len(drawn_before) > 3
+    assert shared.norm() > 1e-2 and len(drawn_before) > 3  # a thousand times what is forgiven above
 
 
 def test_a_private_step_adds_its_correction_after_the_noise() -> None:
