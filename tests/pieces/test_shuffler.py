@@ -76,7 +76,7 @@ def test_what_is_gained() -> None:
     event = ShuffledEvent(HALF, 100)  # the cohort, less one who is curious
     assert found.chooser == event and found.world == Mixture(101 / 1000, event) == found.server
     said = " ".join(found.assumptions)
-    assert "against the shuffler itself only epsilon 0.5 holds" in said and "at least 100 honest messages" in said
+    assert "against the shuffler itself only epsilon 0.5001 holds" in said and "at least 100 honest messages" in said
     alone = proof(shuffled(channel=Plain())).chooser
     assert accountant().epsilon(found.chooser, 1e-6) < accountant().epsilon(alone, 1e-6) / 1.5
     everyone = proof(shuffled(sample=Everyone(Relation.REPLACE)), 1001)

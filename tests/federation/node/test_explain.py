@@ -147,7 +147,7 @@ def test_a_ledger_says_what_was_promised(tmp_path: Path, capsys: pytest.CaptureF
     assert node(letter_of(terms_of(rounds=7, run="hospital"))).kind == "ok"
     assert run(["ledger", str(tmp_path / "set")]) == 0
     out = capsys.readouterr().out
-    assert "run own: 1 rounds" in out
+    assert "run own: 1 round;" in out
     assert "run hospital: 7 rounds promised by its server" in out
     assert "servers have drawn cohorts in secret, added the noise" in out
     assert "No proven guarantee against the server" in out
