@@ -188,7 +188,7 @@ def page(results: Facts) -> str:
     ]
     for name, one in results["cases"].items():
         numbers = [f"{one[key]:.3f}" if key in one else "" for key in ("proven", "measured", "share")]
-        wanted = (f"{one['least']:g}" if one["least"] else "", one["seconds"], one["work"], f"{one['most']:g}")
+        wanted = (f"{one['least']:g}" if one["least"] else "", f"{one['seconds']:.1f}", one["work"], f"{one['most']:g}")
         lines.append("| " + " | ".join(map(str, (name, one["how"], *numbers, *wanted))) + " |")
     for name, one in results["cases"].items():
         for key in ("tpr at fpr 0.01", "numbers"):
