@@ -94,7 +94,7 @@ def gradient(layout: Layout, row: torch.Tensor, x: torch.Tensor, y: torch.Tensor
 @pytest.mark.parametrize("plan", [Plan(), Plan("stacked", 4), Plan(workers=2)], ids=["loop", "stacked", "workers"])
 def test_it_is_the_algorithm_in_plain_loops(plan: Plan) -> None:
     """Karimireddy et al. 2020, Algorithm 1 with option II, where what is remembered is the clipped message."""
-    simulation = ready(round_of(server=(), nonprivate=True), plan=plan)
+    simulation = ready(round_of(server=(), nonprivate=True), plan=plan, seed=0)
     keys, layout = simulation.keys(), simulation.job.slots.layout
     params = simulation.start.params
     shared = torch.zeros_like(params)
@@ -124,7 +124,7 @@ def test_it_is_the_algorithm_in_plain_loops(plan: Plan) -> None:
         assert set(progress.memory) == drawn_before
         for client in drawn_before:
             assert torch.allclose(progress.memory[client]["control"], own[client], atol=1e-5)
-    assert shared.norm() > 1e-2 and len(drawn_before) > 3  # a thousand times what is forgiven above
+    assert shared.norm() > 0.1 and len(drawn_before) > 3
 
 
 def test_a_private_step_adds_its_correction_after_the_noise() -> None:
