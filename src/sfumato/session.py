@@ -25,6 +25,7 @@ from sfumato.objective import Objective
 from sfumato.pieces.context import StepContext
 from sfumato.pieces.protocol import State
 from sfumato.round import Round
+from sfumato.several_inputs import taking
 from sfumato.update import Layout
 
 # The optimizer is the user's own, so the noise cannot depend on it, as it does on everything that a Round names.
@@ -67,7 +68,9 @@ def private(
     `steps`, or `epochs`, which are `epochs * records / batch_size` steps.
 
     `data` is `(x, y)`, a torch Dataset of such pairs, or a DataLoader, of which the dataset is taken, and its batch size as the
-    expected one; its order is not used. Everything is read into memory at once. `loss(outputs, y)` gives one number per
+    expected one; its order is not used. Everything is read into memory at once. Where a record has several inputs, x is a dict
+    or a tuple of tensors, or the record a dict of them with its `labels`; the module is called with them, by name or by place,
+    and answers with a tensor, or something that has `logits`. `loss(outputs, y)` gives one number per
     record (`reduction="none"`), or is an Objective. `records` is a public number that you declare; without it they are counted,
     and the guarantee says so. The randomness comes from a fresh secret of the system; `seed` replaces it, for simulations only.
     `ledger` is a file that adds this training to others on the same records, which `name` names.
@@ -90,10 +93,6 @@ def private(
     """
     source, batch_size = _batch_size(data, batch_size)
     found = records_of(source, "the data")
-    if found.inputs is not None:
-        raise BadValue(
-            f"a record has several inputs: {found.inputs}. Give simulate a Population of one client instead."
-        )
     count = found.count if records is None else records
     rate = _rate(batch_size, count)
     steps = _steps(steps, epochs, rate)
@@ -143,7 +142,8 @@ class Session:
                 f"the module lies on several devices: {', '.join(sorted(device))}. Move it to one, with module.to()."
             )
         facts = {**kept, "device": device.pop(), "learn": self._learn}
-        self._run = simulate(round, population, module, objective, rounds=steps, **facts)
+        inside = taking(module, population.client(0).train.inputs)
+        self._run = simulate(round, population, inside, objective, rounds=steps, **facts)
         self._row, self._steps = self._layout.row(module), iter(self._run)
 
     def __repr__(self) -> str:

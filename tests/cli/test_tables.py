@@ -10,6 +10,7 @@ import pytest
 
 from sfumato import Columns, Population, budgets, classification, simulate
 from sfumato.data.columns import read_columns
+from sfumato.errors import SfumatoError
 from sfumato.key import Key
 from sfumato.run.prepare import prepare
 from sfumato.run.request import DataRequest, Request
@@ -64,6 +65,48 @@ def test_a_table_trains_goes_on_and_is_asked_for_again(clinics: Command) -> None
     Path("clinics.csv").write_text(lines(300, 0).replace("clinic 07", "clinic 99"))
     refused = clinics("train", "--resume", "a", "--rounds", "5", "--quiet")
     assert refused.status == 2 and "holds another run" in refused.err, "other people"
+
+
+VOTING = ["--data", "clinics.csv", "--public", "public.csv", "--columns", "columns.toml", "--delta", "1e-2", "--quiet"]
+
+
+def test_clients_of_a_table_vote_on_a_public_one(clinics: Command) -> None:
+    """Rows of it are asked about, others tested on; what voting costs is what it costs for any other records."""
+    Path("public.csv").write_text(lines(200, 2))
+    asked = ["--queries", "20", "--stddev", "5", "--clients", "30", "--rounds", "1"]
+    for recipe in ("knn-fl", "pate-fl"):
+        assert clinics("train", recipe, *VOTING, *asked, "--out", recipe) == (0, "", "")
+        found = summary(recipe)
+        assert found["accuracy"] > 0.6 and found["epsilon"] > 0
+        assert any("public.csv" in one and "public" in one for one in found["assumptions"])
+        named = ["--data", "digits", "--public-records", "300", *asked, "--delta", "1e-2", "--quiet"]
+        assert clinics("train", recipe, *named, "--out", f"{recipe}-digits").status == 0
+        assert summary(f"{recipe}-digits")["epsilon"] == found["epsilon"], "one source"
+    assert clinics("train", "knn-fl", *VOTING, *asked, "--test-data", "test.csv", "--out", "tested") == (0, "", "")
+    assert clinics("evaluate", "tested").status == 0
+    refused = clinics("train", "knn-fl", *VOTING[:2], *VOTING[4:], *asked)
+    assert refused.status == 2 and "public" in refused.err
+
+
+def test_public_rows_are_split_or_kept_whole_and_never_the_clients(clinics: Command) -> None:
+    Path("public.csv").write_text(lines(200, 2))
+
+    def found(recipe: str, **data: Any) -> Any:
+        named = {"name": "clinics.csv", "public": "public.csv", "columns": read_columns("columns.toml")}
+        options = {"queries": 20} if recipe == "knn-fl" else {}
+        return prepare(Request(recipe=recipe, data=DataRequest(**{**named, **data}), options=options, delta=1e-2))
+
+    split = found("knn-fl")
+    assert (split.public.records.count, split.test.records.count) == (140, 60)
+    assert split.public.name == "public.csv/public" and split.test.name == "public.csv/test"
+    whole = found("knn-fl", test="test.csv")
+    assert (whole.public.records.count, whole.test.records.count) == (200, 200)
+    assert found("dp-fedavg").public is None, "columns only learn from it"
+    learnt = found("dp-fedavg", features="pca:2")
+    assert learnt.population.client(0).train.x.shape[1] == 2
+    assert any("public.csv" in one for one in learnt.population.caution("client"))
+    with pytest.raises(SfumatoError, match="holds the rows of"):
+        found("knn-fl", public="clinics.csv")
 
 
 def test_a_count_that_nobody_declared_is_an_assumption_and_stays_one(clinics: Command) -> None:

@@ -19,10 +19,11 @@ from sfumato.features import cache as kept
 from sfumato.features import parse_features
 from sfumato.features.fit import Fit
 from sfumato.run.folder import load as load_run
+from sfumato.run.mapped_source import with_features
 from sfumato.run.prepare import prepare
 from sfumato.run.request import DataRequest, Request
 from sfumato.run.run import Run
-from sfumato.run.source import Source, find_source, with_features
+from sfumato.run.source import Source, find_source
 from tests.data.test_usps_and_domains import write_libsvm
 
 MODULE = """

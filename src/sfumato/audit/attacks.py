@@ -11,7 +11,7 @@ from typing import Any
 from sfumato.audit.attack import FOLDER, Attack, Found, Keep, Subject, Tell
 from sfumato.errors import BadValue, nearest
 from sfumato.imports import import_path
-from sfumato.run.request import typed
+from sfumato.run.settings_text import typed
 
 ATTACKS = {
     "membership": "sfumato.audit.default_attack:Membership",

@@ -13,7 +13,8 @@ from sfumato.commands.options import COLUMNS, KEYS, flag
 from sfumato.commands.suggest import refuse_misplaced
 from sfumato.errors import BadValue, nearest
 from sfumato.recipes import find
-from sfumato.run.request import DataRequest, Request, parse_setting
+from sfumato.run.request import DataRequest, Request
+from sfumato.run.settings_text import parse_setting
 
 if TYPE_CHECKING:
     from sfumato.engine.workers import Factory

@@ -17,7 +17,8 @@ from sfumato.commands.paragraphs import print_lines
 from sfumato.commands.progress import Runs
 from sfumato.errors import BadValue, SfumatoError
 from sfumato.recipes import RECIPES
-from sfumato.run.request import Request, parse_setting, resolved
+from sfumato.run.request import Request, resolved
+from sfumato.run.settings_text import parse_setting
 
 if TYPE_CHECKING:
     from sfumato.audit.attack import Found

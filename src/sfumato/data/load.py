@@ -192,12 +192,18 @@ def as_public(dataset: Dataset, key: Key, share: float = 0.7) -> tuple[PublicDat
     >>> [part.records.count for part in as_public(load("digits"), Key.from_seed(0))]
     [1257, 540]
     """
-    x, y = (torch.cat(parts) for parts in zip(dataset.train, dataset.test.records, strict=True))
+    records = Records(*(torch.cat(parts) for parts in zip(dataset.train, dataset.test.records, strict=True)))
+    return in_two(PublicData(dataset.name, records), key, share)
+
+
+def in_two(public: PublicData, key: Key, share: float = 0.7) -> tuple[PublicData, PublicData]:
+    """A share of public records at random for whoever needs such, and the rest to test on."""
+    x, y = public.records
     order = torch.from_numpy(key.child("public").permutations(1, len(y))[0])
     asked, rest = order.tensor_split([int(share * len(y))])
     return (
-        PublicData(f"{dataset.name}/public", Records(x[asked], y[asked])),
-        PublicData(f"{dataset.name}/test", Records(x[rest], y[rest])),
+        PublicData(f"{public.name}/public", Records(x[asked], y[asked])),
+        PublicData(f"{public.name}/test", Records(x[rest], y[rest])),
     )
 
 

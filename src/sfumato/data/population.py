@@ -15,14 +15,13 @@ import torch
 
 from sfumato.data.columns import Columns
 from sfumato.data.fingerprint import are_few, of_files, of_tensors
+from sfumato.data.of_others import Declared, Joined, Map, Mapped, as_it_is, mapped
 from sfumato.data.records import READERS, Client, Records, as_client, kind, read_client
 from sfumato.errors import BadValue, DataError
 from sfumato.facts import digest
 from sfumato.imports import import_path
 
 Ids: TypeAlias = Iterable[object] | None
-Map: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
-_KEPT = 4 * 2**30  # about as many bytes of mapped records are kept; who comes after is mapped whenever drawn
 _FOUND = "which clients there are is public: their ids were found in the data"
 __all__ = ["Client", "Population", "PublicData", "Records", "require_population", "require_public"]
 
@@ -175,25 +174,25 @@ class Population:
                 f"Declare at least {self.size}."
             )
         known = replace(self, counted=False)
-        return known if size == self.size else replace(known, size=size, load=_Declared(self), origin=None)
+        return known if size == self.size else replace(known, size=size, load=Declared(self), origin=None)
 
     def mapped(self, function: Map) -> Population:
         """The same people, each record's inputs mapped by themselves; what a client becomes is kept, if its data cannot change."""
         fingerprint = None if self.fingerprint is None else digest(self.fingerprint, function)
         assumes = (*self.assumes, *getattr(function, "assumptions", ()))
-        shape = self.example and _mapped(function, self.example)
+        shape = self.example and mapped(function, self.example)
         same = replace(self, fingerprint=fingerprint, source="", origin=None, assumes=assumes, example=shape, at_hand=0)
-        return replace(same, load=_Mapped(self, function))
+        return replace(same, load=Mapped(self, function))
 
     def kept(self) -> Population:
         """The same people, whose records stay in memory once they were loaded, if they cannot change and are not too many."""
-        return replace(self, load=_Mapped(self, _as_it_is))
+        return replace(self, load=Mapped(self, as_it_is))
 
     def joined(self) -> Population:
         """One client, who holds the records of all."""
         fingerprint, identity = (name and digest("joined", name) for name in (self.fingerprint, self.identity))
         named = replace(self, fingerprint=fingerprint, identity=identity, ids=(), source="", own_windows=False)
-        return replace(named, size=1, load=_Joined(self), origin=None, counted=False, found_ids=False, at_hand=0)
+        return replace(named, size=1, load=Joined(self), origin=None, counted=False, found_ids=False, at_hand=0)
 
     def with_public_ids(self) -> Population:
         """The same, for settings that name single clients: where nobody declared who there is, guarantees say that it is public."""
@@ -388,60 +387,3 @@ def _takes_a_number(function: Callable[..., Any]) -> bool:
 
 def _read(files: list[Path], number: int) -> Client:
     return read_client(files[number])
-
-
-@dataclass(frozen=True)
-class _Declared:
-    there: Population
-
-    def __call__(self, number: int) -> Client:
-        if number < self.there.size:
-            return self.there.client(number)
-        shape = self.there.client(0).train
-        return Client(Records(shape.x[:0], shape.y[:0], inputs=shape.inputs))
-
-
-def _as_it_is(x: torch.Tensor) -> torch.Tensor:
-    return x
-
-
-@dataclass(frozen=True)
-class _Joined:
-    there: Population
-
-    def __call__(self, number: int) -> Client:
-        clients = [self.there.client(each) for each in range(self.there.size)]
-        tests = [client.test for client in clients if client.test is not None]
-        return Client(_end_to_end([client.train for client in clients]), _end_to_end(tests) if tests else None)
-
-
-def _end_to_end(parts: list[Records]) -> Records:
-    if len(kinds := dict.fromkeys(part.inputs for part in parts)) > 1:
-        raise DataError(f"clients' inputs differ: {'; '.join(map(str, kinds))}. Mend their data.")
-    return Records(*map(torch.cat, zip(*parts, strict=True)), inputs=parts[0].inputs)
-
-
-def _mapped(function: Map, records: Records) -> Records:
-    if records.inputs is not None and function is not _as_it_is:
-        raise DataError(f"features are made of one tensor, and a record has several: {records.inputs}. Leave them out.")
-    return Records(function(records.x), records.y, inputs=records.inputs)
-
-
-@dataclass(frozen=True)
-class _Mapped:
-    there: Population
-    function: Map
-    _kept: dict[int, Client] = field(default_factory=dict, repr=False, compare=False)
-
-    def __call__(self, number: int) -> Client:
-        if (kept := self._kept.get(number)) is not None:
-            return kept
-        parts = (None if part is None else _mapped(self.function, part) for part in self.there.client(number))
-        client = Client(*parts)  # type: ignore[arg-type]  # the first is never None
-        size = client.train.x.nbytes
-        if self.there.fingerprint is not None and size * (len(self._kept) + 1) <= _KEPT:
-            self._kept[number] = client
-        return client
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"there": self.there, "function": self.function, "_kept": {}}

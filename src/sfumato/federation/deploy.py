@@ -40,7 +40,8 @@ from sfumato.guarantee import rounded_up
 from sfumato.pieces.channel import SecureSum
 from sfumato.run.clients import clients_of, settled
 from sfumato.run.prepare import Prepared
-from sfumato.run.request import Request, toml_value
+from sfumato.run.request import Request
+from sfumato.run.settings_text import toml_value
 from sfumato.secure_sum import Power
 
 _HEAD = "# What this node may do with its owner's data. sfumato node check explains it."

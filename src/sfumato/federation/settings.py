@@ -13,7 +13,7 @@ from sfumato.data.population import Population
 from sfumato.errors import BadValue, DataError, nearest
 from sfumato.facts import digest
 from sfumato.federation.terms import declared_example, nobody_here
-from sfumato.run.request import toml_value
+from sfumato.run.settings_text import toml_value
 from sfumato.secure_sum import Power
 
 KEYS = ("own", "shared")

@@ -11,7 +11,8 @@ from sfumato.errors import BadValue
 from sfumato.features import Features, Parted, UnitNorm, Unlearnt, parse_features
 from sfumato.pieces.sampler import parse_sampler
 from sfumato.planning.auto import Choice, Known, choose
-from sfumato.run.request import Request, typed
+from sfumato.run.request import Request
+from sfumato.run.settings_text import typed
 from sfumato.run.source import Source
 
 

@@ -24,8 +24,10 @@ from sfumato.pieces.mean import Sum
 from sfumato.pieces.noise import AddNoise
 from sfumato.pieces.sampler import Everyone
 from sfumato.round import Round
+from sfumato.run.mapped_source import with_steps
+from sfumato.run.naming import naming
 from sfumato.run.request import Request
-from sfumato.run.source import Source, naming, with_steps
+from sfumato.run.source import Source
 
 STEP = "basis"  # what the step is called in a run's folder and in its keys
 FILE = "basis.safetensors"

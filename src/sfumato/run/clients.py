@@ -17,8 +17,9 @@ from sfumato.imports import is_import_path
 from sfumato.planning.auto import Choice
 from sfumato.run.auto import Auto, chosen
 from sfumato.run.central import check_central, declared, held_together
+from sfumato.run.mapped_source import with_features, with_steps
 from sfumato.run.request import Request
-from sfumato.run.source import Source, find_source, is_own_data, with_features, with_steps
+from sfumato.run.source import Source, find_source, is_own_data
 
 
 def settled(

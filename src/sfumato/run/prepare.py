@@ -27,9 +27,11 @@ from sfumato.run.auto import Auto
 from sfumato.run.basis import Basis, basis_of
 from sfumato.run.budgeted import budgeted
 from sfumato.run.clients import before_a_basis, clients_of, settled
+from sfumato.run.naming import naming
 from sfumato.run.read_round import read_round
-from sfumato.run.request import DataRequest, ModelRequest, Request, typed
-from sfumato.run.source import check_labels_of, example, is_own_data, naming
+from sfumato.run.request import DataRequest, ModelRequest, Request
+from sfumato.run.settings_text import typed
+from sfumato.run.source import check_labels_of, example, is_own_data
 from sfumato.several_inputs import taking
 from sfumato.update import Layout
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
-import json
 import math
-import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
 from sfumato import recipes
-from sfumato.errors import BadValue, DataError, nearest
+from sfumato.errors import BadValue, nearest
 from sfumato.run.defaults import data_defaults, model_default
+from sfumato.run.settings_text import Tables, nested, parsed, tables_of, typed, with_part, written
 
 SCHEMA = 1
+_OWN = "budgets.own"
 _TABLES = ("data", "model", "options", "budgets", "federation")
 _APART = (*_TABLES, "columns")
 
@@ -215,18 +213,14 @@ class Request:
 
     def to_toml(self, resolved: Mapping[str, Any] | None = None) -> str:
         """The text of run.toml."""
-        tables: list[tuple[str, Mapping[str, Any]]] = [("", _scalars(self)), ("data", _scalars(self.data))]
-        tables += _nested("data.columns", self.data.columns) if self.data.columns else []
+        tables: Tables = [("", _scalars(self)), ("data", _scalars(self.data))]
+        tables += nested("data.columns", self.data.columns) if self.data.columns else []
         tables += [("model", _scalars(self.model)), ("options", self.options), *_budget_tables(self.budgets)]
         if self.federation:
             tables.append(("federation", self.federation))
         if resolved:
             tables.append(("resolved", resolved))
-        lines = [f"schema = {SCHEMA}"]
-        for name, table in tables:
-            lines += ["", f"[[{name}]]" if name == _OWN else f"[{name}]"] if name else []
-            lines += [f"{_key(key)} = {toml_value(value)}" for key, value in table.items() if value is not None]
-        return "\n".join(lines) + "\n"
+        return "\n".join([f"schema = {SCHEMA}", *written(tables, lists=_OWN)]) + "\n"
 
     @staticmethod
     def of_recipe(name: object, data: str = "digits") -> Request:
@@ -240,7 +234,7 @@ class Request:
     @staticmethod
     def from_toml(path: Path) -> Request:
         """The request in a run.toml; what stands under [resolved] was computed from it."""
-        return Request._of_tables(_tables(path), str(path))
+        return Request._of_tables(tables_of(path), str(path))
 
     @staticmethod
     def from_text(text: str, name: str) -> Request:
@@ -249,7 +243,7 @@ class Request:
         >>> Request.from_text(Request(rounds=7).to_toml(), "the text").rounds
         7
         """
-        return Request._of_tables(_parsed(text, name), name)
+        return Request._of_tables(parsed(text, name), name)
 
     @staticmethod
     def _of_tables(found: dict[str, Any], name: str) -> Request:
@@ -277,7 +271,7 @@ class Request:
             held: dict[str, Any] = {table: {**getattr(self, table), name: value}}
             return replace(self, **held)
         if key == "data.columns" or key.startswith("data.columns."):
-            columns = _with_part(self.data.columns, key.split(".", 3)[2:], value)
+            columns = with_part(self.data.columns, key.split(".", 3)[2:], value)
             return replace(self, data=replace(self.data, columns=columns))
         owners: dict[str, Request | DataRequest | ModelRequest] = {"": self, "data": self.data, "model": self.model}
         owner = owners.get(table)
@@ -297,95 +291,14 @@ class Request:
 
 def resolved(path: Path) -> Mapping[str, Any]:
     """What stands under [resolved] in a run.toml; nothing, where the run did not get so far."""
-    found = _tables(path).get("resolved", {})
+    found = tables_of(path).get("resolved", {})
     return found if isinstance(found, dict) else {}
 
 
-def _tables(path: Path) -> dict[str, Any]:
-    try:
-        return _parsed(path.read_text(), str(path))
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}. Give the run.toml that a run wrote.") from None
-    except UnicodeDecodeError as error:
-        raise BadValue(f"{path} is not TOML: {error}.") from None
-
-
-def _parsed(text: str, name: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise BadValue(f"{name} is not TOML: {error}.") from None
-
-
-def parse_setting(words: str) -> tuple[str, Any]:
-    """`a.b=v` as a key and a value; a value that is not TOML is text.
-
-    >>> parse_setting("options.lr=0.1"), parse_setting("data.name=mnist")
-    (('options.lr', 0.1), ('data.name', 'mnist'))
-    """
-    key, equals, value = words.partition("=")
-    if not equals or not key:
-        raise BadValue(f"--set {words!r}: write key=value, e.g. --set rounds=60 or --set options.lr=0.1.")
-    try:
-        return key.strip(), tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return key.strip(), value.strip()
-
-
-_OWN = "budgets.own"
-
-
-def _budget_tables(budgets: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+def _budget_tables(budgets: Mapping[str, Any]) -> Tables:
     usual = [("budgets.default", budgets["default"])] if "default" in budgets else []
     return usual + [(_OWN, table) for table in budgets.get("own", ())]
 
 
 def _scalars(part: Any) -> dict[str, Any]:
     return {name: value for name, value in vars(part).items() if name not in _APART}
-
-
-def _nested(name: str, table: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """A table, and those in it."""
-    inside = {key: value for key, value in table.items() if isinstance(value, Mapping)}
-    own = (name, {key: value for key, value in table.items() if key not in inside})
-    return [own, *((f"{name}.{_key(key)}", value) for key, value in inside.items())]
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
-
-
-def _with_part(table: Mapping[str, Any], path: list[str], value: Any) -> dict[str, Any]:
-    """A table with one part of it changed, which may lie in a table within."""
-    if not path:
-        if not isinstance(value, dict):
-            raise BadValue(f"data.columns={value!r}: it is a table, e.g. [data.columns] with target and client.")
-        return value
-    inner = table.get(path[0], {})
-    if len(path) > 1 and not isinstance(inner, Mapping):
-        raise BadValue(f"data.columns.{'.'.join(path)}: {path[0]} is {inner!r}, in which nothing can be set.")
-    return {**table, path[0]: value if len(path) == 1 else _with_part(inner, path[1:], value)}
-
-
-def typed(key: str, wanted: str, value: Any) -> Any:
-    """The value of a key, if it is of the wanted type, as its annotation is written."""
-    if "None" in wanted and (value is None or value == "none"):
-        return None
-    if wanted.startswith("float") and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    for name, kind in (("int", int), ("bool", bool), ("str", str)):
-        if wanted.startswith(name) and type(value) is kind:
-            return value
-    words = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text in quotes"}
-    raise BadValue(f"{key}={value!r}: {words[wanted.partition(' ')[0]]} is needed.")
-
-
-def toml_value(value: Any) -> str:
-    """A value as TOML writes it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, datetime.date):
-        return value.isoformat()
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(toml_value, value))}]"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

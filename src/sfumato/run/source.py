@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from torch import Tensor
 
-from sfumato.data.load import NAMES, as_public, build_population, data_folder, hold_out, share_records
+from sfumato.data.load import NAMES, as_public, build_population, hold_out, in_two, share_records
 from sfumato.data.load import load as load_data
 from sfumato.data.population import Client, Population, PublicData, Records, require_public
 from sfumato.data.sets import Dataset
 from sfumato.data.tables import is_table
-from sfumato.errors import BadValue, DataError, SfumatoError
-from sfumato.features import Features, Fit, Step, cached, learns, mapped, parse_features
+from sfumato.errors import BadValue, DataError
+from sfumato.features import Features, Fit, learns
 from sfumato.imports import import_path, is_import_path
 from sfumato.key import Key
 from sfumato.objective import Objective, check_labels
+from sfumato.run.naming import naming
 from sfumato.run.request import DataRequest
 from sfumato.run.table import table_of
 
 _BASIS = 5000  # public records that a basis is learnt from
-_MOST_BYTES = 4 * 2**30  # of mapped records that are kept on disk; of more, clients are mapped when they are drawn
 
 
 @dataclass(frozen=True)
@@ -95,6 +94,7 @@ def find_source(
             raise BadValue(
                 f"--public {data.public}: categories and ranges are learnt for a table only. Give --data a table too."
             )
+        found = _with_rows(data, found)
     elif data.public is not None:
         if data.public_records is not None:
             raise BadValue(
@@ -131,6 +131,19 @@ def _with_domain(data: DataRequest, found: Source) -> Source:
     counts = {**found.counts, "public": public.records.count, "test": test.records.count}
     public = replace(public, pictures=public.records.x)
     return replace(found, fit=_fit(dataset, found), public=public, test=test, counts=counts)
+
+
+def _with_rows(data: DataRequest, found: Source) -> Source:
+    """The rows of a public table, from which columns have learnt: asked about by a recipe that does so, and tested on if there is
+    no table for that; for features that learn; or for nothing more.
+    """
+    if found.public is None:  # the owners' tables are elsewhere, and columns declared
+        return found
+    if found.shared and found.test is None:
+        public, test = in_two(found.public, Key.from_seed(data.split_seed))
+        return replace(found, public=public, test=test)
+    learnt = data.features is not None and learns(data.features)
+    return found if found.shared or learnt else replace(found, public=None)
 
 
 def _with_basis(data: DataRequest, found: Source) -> Source:
@@ -171,82 +184,6 @@ def _of_the_same_classes(data: DataRequest, found: Source, option: str, name: st
     return dataset
 
 
-@dataclass(frozen=True)
-class _Finished:
-    """A scaling and features that have been applied already: their facts name the data."""
-
-    scaling: object
-    features: Features
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return x
-
-
-def with_features(data: DataRequest, found: Source) -> Source:
-    """All records mapped: those of a named data set at once, and kept on disk; a user's own, or too many, when they are drawn."""
-    learnt = data.features is not None and learns(data.features)
-    if found.public is not None and not (found.shared or learnt):
-        option = f"--public {data.public}" if data.public else f"--public-records {data.public_records}"
-        tested = f"; to be tested on {data.public}, give --test-data {data.public}" if data.public else ""
-        raise BadValue(
-            f"{option}: nothing here has a use for public records. Add pca to --features, e.g. pca:20, or leave it out{tested}."
-        )
-    if data.features is None and not found.fit:
-        return found
-    kept = data_folder(data.folder or None) / "features"
-
-    def keeping(features: Features, x: Tensor) -> Tensor:
-        return cached(features, x, kept)
-
-    with naming(f"the features {data.features!r}"):
-        features = Features(()) if data.features is None else parse_features(data.features, found.public, keeping)
-        steps: tuple[Step, ...] = (*found.fit, *features.steps)
-        mapping = Features(steps)
-        test, public = found.test, found.public
-        if test is not None:
-            test = _mapped(test, features, kept)
-        if public is not None:
-            public = _mapped(public, features, kept) if found.shared else None
-        found = replace(found, test=test, public=public)
-        if found.dataset is None or _bytes(found.dataset, mapping) > _MOST_BYTES:
-            clients = found.of(data).mapped(mapping)
-            return replace(found, dataset=None, population=clients)
-        return replace(found, dataset=_mapped_set(found.dataset, mapping, kept))
-
-
-def _bytes(dataset: Dataset, mapping: Features) -> int:
-    """How large all records together become."""
-    return int(mapping(dataset.scaling(dataset.pool.x[:1])).nbytes) * dataset.pool.count
-
-
-def with_steps(found: Source, features: Features) -> Source:
-    """All records mapped further, by steps that only this run has: nothing of it is kept on disk."""
-    test = found.test
-    if test is not None:
-        test = replace(test, records=Records(mapped(features, test.records.x), test.records.y))
-    found = replace(found, test=test)
-    if found.dataset is None:
-        assert found.population is not None, "one of the two is there"
-        return replace(found, population=found.population.mapped(features))
-    dataset = found.dataset
-    pool = Records(mapped(features, dataset.pool.x, dataset.scaling), dataset.pool.y)
-    scaling, assumes = _Finished(dataset.scaling, features), (*dataset.assumes, *features.assumptions)
-    return replace(found, dataset=replace(dataset, pool=pool, scaling=scaling, origin=dataset.stored, assumes=assumes))
-
-
-def _mapped(public: PublicData, features: Features, kept: Path) -> PublicData:
-    records = public.records
-    return replace(public, records=Records(cached(features, records.x, kept), records.y)) if features.steps else public
-
-
-def _mapped_set(dataset: Dataset, features: Features, kept: Path) -> Dataset:
-    """The data set of mapped records; who its people are does not change."""
-    x = cached(features, dataset.pool.x, kept, dataset.stored, dataset.scaling)
-    scaling = _Finished(dataset.scaling, features)
-    assumes = features.assumptions
-    return replace(dataset, pool=Records(x, dataset.pool.y), scaling=scaling, origin=dataset.stored, assumes=assumes)
-
-
 def is_own_data(name: str) -> bool:
     """Whether a data set's name is a user's folder, table or function."""
     return name not in NAMES and (is_import_path(name) or "/" in name or is_table(name) or Path(name).is_dir())
@@ -269,8 +206,8 @@ def _named(data: DataRequest, unscaled: bool) -> Source:
 
 def _own(data: DataRequest, joined: bool, elsewhere: Population | None) -> Source:
     if elsewhere is None and is_table(data.name):
-        population, test, outputs = table_of(data, joined)
-        return Source(outputs, test, None, population)
+        table = table_of(data, joined)
+        return Source(table.outputs, table.test, None, table.population, public=table.public)
     if elsewhere is not None:
         population, test = elsewhere, None
     elif is_import_path(data.name):
@@ -310,17 +247,6 @@ def _imported(data: DataRequest) -> tuple[Population, PublicData | None]:
 
 def _is_array(value: object) -> bool:
     return isinstance(value, Tensor | np.ndarray)
-
-
-@contextmanager
-def naming(what: str) -> Iterator[None]:
-    """What a user's own code raises becomes a sentence that says whose code it was."""
-    try:
-        yield
-    except SfumatoError:
-        raise
-    except Exception as error:
-        raise BadValue(f"{what} failed: {type(error).__name__}: {error}. Mend the function, and try again.") from error
 
 
 def example(population: Population, test: PublicData | None) -> Records:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import filecmp
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sfumato.data.columns import Columns
@@ -14,8 +14,18 @@ from sfumato.errors import BadValue, DataError
 from sfumato.run.request import DataRequest
 
 
-def table_of(data: DataRequest, joined: bool) -> tuple[Population, PublicData | None, int]:
-    """A table's clients, or with `joined` its one holder; the public table that is tested on; and the outputs of a model."""
+@dataclass(frozen=True)
+class FoundTable:
+    """What a request's table gives: its clients, the public tables beside it, and how many outputs a model needs."""
+
+    population: Population
+    outputs: int
+    test: PublicData | None
+    public: PublicData | None
+
+
+def table_of(data: DataRequest, joined: bool) -> FoundTable:
+    """A table's clients, or with `joined` its one holder, and the public tables, written as the clients' rows are."""
     if not Path(data.name).exists():  # first: nobody declares the columns of a file whose name is wrong
         raise DataError(f"there is no file {data.name}. Give the path of a {Path(data.name).suffix} file.")
     asked = dict(data.columns)
@@ -56,7 +66,8 @@ def table_of(data: DataRequest, joined: bool) -> tuple[Population, PublicData | 
         if not is_table(data.test):
             raise BadValue(f"--test-data {data.test}: give a table with the same columns, .csv or .parquet.")
         test = public_of(read_table(data.test, columns), columns, data.test)
-    return population, test, columns.outputs
+    shared = None if public is None or data.public is None else public_of(public, columns, data.public)
+    return FoundTable(population, columns.outputs, test, shared)
 
 
 def _for_task(columns: Columns, data: DataRequest) -> Columns:

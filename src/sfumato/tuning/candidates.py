@@ -10,7 +10,8 @@ from typing import Any
 from sfumato.calibration import noise_and_clip
 from sfumato.errors import BadValue
 from sfumato.run.prepare import Prepared, built, round_of
-from sfumato.run.request import Request, parse_setting
+from sfumato.run.request import Request
+from sfumato.run.settings_text import parse_setting
 from sfumato.update import Layout
 
 _FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)

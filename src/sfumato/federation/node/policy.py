@@ -21,7 +21,7 @@ from sfumato.guarantee import check_delta
 from sfumato.imports import is_import_path
 from sfumato.ledger.ledger import Budget
 from sfumato.recipes import RECIPES
-from sfumato.run.request import typed
+from sfumato.run.settings_text import typed
 
 ANY = "any"  # in place of recipes: any of them, and rounds that are none
 LIBRARY = "library"  # in lists of models and features: all that the library has by name
