@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
+import rich
 import torch
 from torch import nn
 
@@ -189,6 +191,62 @@ def test_plain_things_need_no_torch() -> None:
         "import sys; from sfumato.facts import digest; digest(1, 'a', [2.0], len); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+_MANY = 60
+
+
+def _ladder(last: str) -> Any:
+    """Functions that each use the two before: a million million ways lead down."""
+    there: dict[str, Any] = {}
+    lines = [f"def f0(x):\n    return {last}", "def f1(x):\n    return f0(x)"]
+    lines += [f"def f{n}(x):\n    return f{n - 1}(x) + f{n - 2}(x)" for n in range(2, _MANY)]
+    exec("\n".join(lines), there)
+    return there[f"f{_MANY - 1}"]
+
+
+def test_code_that_is_used_everywhere_is_told_once() -> None:
+    assert digest(_ladder("x")) == digest(_ladder("x")) != digest(_ladder("-x"))
+
+
+def test_what_is_left_out_takes_nothing_with_it() -> None:
+    """A class that was met first where something has no name is told where it is met next."""
+
+    def reads(by: float) -> Any:
+        there: dict[str, Any] = {}
+        exec(f"def times(x):\n    return {by} * x\n\n\ndef both(x):\n    return a_thing, times(x)\n", there)
+        there["a_thing"] = (there["times"], object())
+        return there["both"]
+
+    assert digest(reads(1.0)) == digest(reads(1.0)) != digest(reads(2.0))
+
+
+@pytest.mark.parametrize("thing", [pandas.DataFrame, rich.get_console, pytest.raises], ids=lambda thing: thing.__name__)
+def test_what_is_installed_stands_there_by_what_was_installed(thing: Any) -> None:
+    """Its name, and a digest of the list of its files: not its code, nor all the code that it uses."""
+    told = json.dumps(facts(thing))
+    assert len(told) < 300 and thing.__qualname__ in told and thing.__module__.partition(".")[0] in told.lower()
+
+
+def test_another_build_of_what_is_installed_is_another_thing(tmp_path: Path) -> None:
+    """The same name and version, with other files: what a package's own list of files says decides."""
+    script = (
+        "import sys, sysconfig; sysconfig.get_path = lambda kind: sys.argv[1]; sys.path.insert(0, sys.argv[1]); "
+        "from sfumato.facts import digest; import theirs; print(digest(theirs.loss), digest(theirs.Model))"
+    )
+    found = []
+    for name, body in (("one", "return x"), ("other", "return -x"), ("same", "return x")):
+        place, about = tmp_path / name, tmp_path / name / "theirs-1.0.dist-info"
+        about.mkdir(parents=True)
+        code = f"def loss(x):\n    {body}\n\n\nclass Model:\n    pass\n"
+        (place / "theirs.py").write_text(code)
+        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+        (about / "top_level.txt").write_text("theirs\n")
+        (about / "RECORD").write_text(f"theirs.py,sha256={hash(body)},{len(code)}\n")
+        child = [sys.executable, "-c", script, str(place)]
+        found.append(subprocess.run(child, capture_output=True, text=True, check=True).stdout.split())
+    (one, model), (other, other_model), same = found
+    assert one != other and model != other_model and same == [one, model]
 
 
 _HELPED = "import helper\n\n\ndef scaled(x):\n    return helper.inner.times(x)\n"

@@ -2,8 +2,10 @@
 
 Two runs are one if their facts are the same, and then they draw the same noise. So whatever can change a result must be here:
 all fields of a piece, the values of a tensor, the whole tree of a module with its attributes, the code of a function with
-its defaults, what it closes over and what it reads from its module or from another of the user's own, and the code of classes that
-are not a library's own. What is installed stands for itself by its name. What has no name but its address is refused.
+its defaults, what it closes over and what it reads from its module or from another of the user's own, and the code of classes.
+Functions and classes of an installed package stand there by their names and by what was installed: a digest of the package's list
+of its files and their hashes, so that another version, or the same one built anew, is another thing. A file that somebody edits
+where it was installed is not noticed. What has no name but its address is refused.
 """
 
 from __future__ import annotations
@@ -11,13 +13,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import importlib.metadata
 import json
 import sys
 import sysconfig
 import types
 import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -57,7 +60,7 @@ def facts(thing: Any) -> Any:
     >>> facts(GaussianEvent(2.0))
     {'type': 'sfumato.account.event.GaussianEvent', 'fields': {'ratio': {'float': '0x1.0000000000000p+1'}}}
     """
-    return _Walk(f"the {type(thing).__name__}", ()).facts(thing)
+    return _Walk(f"the {type(thing).__name__}", (), {}).facts(thing)
 
 
 def _short(content: bytes | memoryview) -> str:
@@ -68,9 +71,40 @@ def _name(thing: Any) -> str:
     return f"{getattr(thing, '__module__', None)}.{getattr(thing, '__qualname__', type(thing).__name__)}"
 
 
-def _in_library(thing: Any) -> bool:
+def _by_name(thing: Any) -> Any:
+    """The name of a function or class that a library has, with what was installed; None, if it must be told by its code."""
+    if "<" in thing.__qualname__:  # <locals> and <lambda> cannot be found by their names
+        return None
     home = str(getattr(thing, "__module__", None)).partition(".")[0]
-    return _is_library(home) and "<" not in thing.__qualname__  # <locals> and <lambda> cannot be found by their names
+    if _is_library(home):
+        return _name(thing)
+    installed = _installed(home)
+    return None if installed is None else {"name": _name(thing), "installed": installed}
+
+
+@functools.cache
+def _installed(home: str) -> list[str] | None:
+    """What names an installed package: its distributions, each with a digest of its list of files; None, if it is not one."""
+    file = getattr(sys.modules.get(home), "__file__", None)
+    if file is None or not _among_packages(file):
+        return None
+    found = []
+    for name in sorted(set(_distributions().get(home, ()))):
+        distribution = importlib.metadata.distribution(name)
+        files = distribution.read_text("RECORD")
+        if files is None:
+            return None
+        found.append(f"{name} {distribution.version} {_short(files.encode())}")
+    return found or None
+
+
+@functools.cache
+def _distributions() -> Mapping[str, list[str]]:
+    return importlib.metadata.packages_distributions()
+
+
+def _among_packages(file: str) -> bool:
+    return any(Path(file).is_relative_to(sysconfig.get_path(kind)) for kind in ("purelib", "platlib"))
 
 
 @functools.cache
@@ -86,8 +120,7 @@ def _is_library(home: str) -> bool:
 def _is_installed(name: str) -> bool:
     """Whether a module is a library, or was installed beside them; what lies elsewhere is the user's own."""
     file = getattr(sys.modules.get(name), "__file__", None)
-    places = (sysconfig.get_path(kind) for kind in ("purelib", "platlib"))
-    return _is_library(name.partition(".")[0]) or file is None or any(Path(file).is_relative_to(one) for one in places)
+    return _is_library(name.partition(".")[0]) or file is None or _among_packages(file)
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
@@ -105,13 +138,38 @@ def _is(thing: Any, home: str, name: str) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class _Walk:
-    """Where it is, in words for errors, and the things that contain it, so that a circle ends."""
+    """Where it is, in words for errors; the things that contain it, so that a circle ends; and the functions and classes that
+    were told before, with their numbers.
+    """
 
     where: str
     above: tuple[Any, ...]
+    told: dict[int, Any]
 
     def part(self, thing: Any, word: str) -> Any:
-        return _Walk(f"{self.where}{word}", self.above).facts(thing)
+        return _Walk(f"{self.where}{word}", self.above, self.told).facts(thing)
+
+    def within(self, thing: Any, word: str = "") -> _Walk:
+        return _Walk(f"{self.where}{word}", (*self.above, thing), self.told)
+
+    def once(self, thing: Any, tell: Callable[[], Any]) -> Any:
+        """A function or class is told where it is met first, and by its number after that: code that is used everywhere, or that
+        uses itself, would never end.
+        """
+        if id(thing) in self.told:
+            return {"told": self.told[id(thing)][0]}
+        self.told[id(thing)] = len(self.told), thing
+        return tell()
+
+    @contextmanager
+    def or_nothing(self) -> Iterator[None]:
+        """Leaves out what has no name, and with it whatever was told on the way there."""
+        before = len(self.told)
+        try:
+            yield
+        except BadValue:
+            for key in list(self.told)[before:]:
+                del self.told[key]
 
     def each(self, things: Any) -> list[Any]:
         return [self.part(thing, f"[{number}]") for number, thing in enumerate(things)]
@@ -131,7 +189,7 @@ class _Walk:
                 return {"again": height}
         if isinstance(thing, type):
             return {"class": self.kind(thing)}
-        inside = _Walk(self.where, (*self.above, thing))
+        inside = self.within(thing)
         if callable(getattr(type(thing), "facts", None)):
             return {"type": _name(type(thing)), "facts": inside.part(thing.facts(), ".facts()")}
         return inside.whole(thing)
@@ -175,14 +233,13 @@ class _Walk:
         return self.state(thing)
 
     def kind(self, cls: type) -> Any:
-        """A class by its name, and by its code if it is no library's."""
-        if _in_library(cls):
-            return _name(cls)
-        if any(other is cls for other in self.above):  # a method that names its own class
-            return {"class": _name(cls)}
-        inside = _Walk(f"{self.where}'s class", (*self.above, cls))
-        bases = [inside.kind(base) for base in cls.__bases__]
-        return {"class": _name(cls), "bases": bases, "members": inside.members(cls)}
+        """A class by its name, and by its code if it is no package's."""
+        named = _by_name(cls)
+        return self.once(cls, lambda: self.within(cls, "'s class").whole_class(cls)) if named is None else named
+
+    def whole_class(self, cls: type) -> Any:
+        bases = [self.kind(base) for base in cls.__bases__]
+        return {"class": _name(cls), "bases": bases, "members": self.members(cls)}
 
     def members(self, cls: type) -> dict[str, Any]:
         found = {}
@@ -196,8 +253,10 @@ class _Walk:
         return found
 
     def function(self, thing: types.FunctionType) -> Any:
-        if _in_library(thing):
-            return {"function": _name(thing)}
+        named = _by_name(thing)
+        return self.once(thing, lambda: self.whole_function(thing)) if named is None else {"function": named}
+
+    def whole_function(self, thing: types.FunctionType) -> Any:
         cells = zip(thing.__code__.co_freevars, thing.__closure__ or (), strict=True)
         return {
             "function": _name(thing),
@@ -220,9 +279,9 @@ class _Walk:
             value = there[name]
             if isinstance(value, types.ModuleType):
                 if not _is_installed(value.__name__) and all(other is not value for other in self.above):
-                    found[name] = _Walk(f"{self.where}'s {name}", (*self.above, value)).used(vars(value), names)
+                    found[name] = self.within(value, f"'s {name}").used(vars(value), names)
             else:
-                with suppress(BadValue):
+                with self.or_nothing():
                     found[name] = self.part(value, f"'s {name}")
         return found
 
@@ -274,8 +333,8 @@ class _Walk:
         make, arguments, state, *items = (*reduced, None)[: max(3, len(reduced))]
         if getattr(make, "__module__", None) == "copyreg":  # the class itself, which is told with its code
             make, arguments = None, [one for one in arguments if one is not type(thing)]
-        told = [make, arguments, state, *(None if some is None else list(some) for some in items[:2])]
-        return {"type": self.kind(type(thing)), "state": [self.part(one, "") for one in told]}
+        parts = [make, arguments, state, *(None if some is None else list(some) for some in items[:2])]
+        return {"type": self.kind(type(thing)), "state": [self.part(one, "") for one in parts]}
 
     def refusal(self, thing: Any) -> BadValue:
         return BadValue(

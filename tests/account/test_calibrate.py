@@ -67,6 +67,11 @@ def test_a_target_that_is_none_is_refused(epsilon: float) -> None:
         calibrate_noise(GaussianEvent, epsilon, 1e-5)
 
 
+def test_a_target_that_any_noise_meets_is_told_as_such() -> None:
+    with pytest.raises(CannotAccount, match=r"is met by any noise.*a smaller epsilon"):
+        calibrate_noise(lambda z: Repeated(PoissonSampled(1e-9, GaussianEvent(z)), 100), 1.0, 1e-6)
+
+
 def test_a_target_below_what_is_already_spent_is_refused_with_the_numbers() -> None:
     spent = PoissonSampled(0.5, GaussianEvent(0.5))
     with pytest.raises(CannotAccount, match="cannot be met"):

@@ -151,7 +151,7 @@ def test_settings_of_single_clients_say_so_wherever_they_come_from(clinics: Comm
     said = []
     for round in (plain, planned):
         *_, last = simulate(round, people, "logistic", classification(2), rounds=1, seed=0)
-        said.append(any("settings name them" in one for one in last.guarantee(1e-3).assumptions))
+        said.append(any("settings go by their numbers" in one for one in last.guarantee(1e-3).assumptions))
     assert said == [False, True]
 
 

@@ -63,6 +63,36 @@ class InItsClass(Keeps):
         return torch.as_tensor(self.linear(x))
 
 
+class WhileItLearns(Keeps):
+    """Keeps something only where gradients are computed, as codebooks and routers do."""
+
+    def __init__(self) -> None:
+        super().__init__("_", lambda before, x: None, None)
+        self.running = 0.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training and torch.is_grad_enabled():
+            self.running = 0.9 * self.running + 0.1 * float(x.square().mean())
+        return torch.as_tensor(self.linear(x)) - self.running
+
+
+class OnTheWayBack(Keeps):
+    """Keeps something of the gradient."""
+
+    def __init__(self) -> None:
+        super().__init__("_", lambda before, x: None, None)
+        self.gradient = 0.0
+
+    def _seen(self, gradient: torch.Tensor) -> None:
+        self.gradient = float(gradient.sum())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = torch.as_tensor(self.linear(x))
+        if found.requires_grad:
+            found.register_hook(self._seen)
+        return found
+
+
 class Box:
     def __init__(self, mean: float) -> None:
         self.mean = mean
@@ -76,6 +106,8 @@ KEEPERS: dict[str, Callable[[], nn.Module]] = {
     "inside": lambda: Keeps("inside", lambda before, x: {"a": (len, {"b": x.sum()})}, {"a": (len, {"b": 0})}),
     "box": lambda: Keeps("box", lambda before, x: Box(float(x.mean())), Box(1.0)),
     "shared": InItsClass,
+    "running": WhileItLearns,
+    "gradient": OnTheWayBack,
 }
 
 

@@ -20,7 +20,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler
 
 from sfumato import Ledger, Objective, Population, Session, Unit, classification, private, recipes, simulate
-from sfumato.errors import BadValue, BudgetExceeded, DataError, SfumatoError, UnsoundRound
+from sfumato.errors import BadValue, BudgetExceeded, DataError, LedgerError, SfumatoError, UnsoundRound
 from sfumato.key import Key
 from tests.helpers import unchecked
 
@@ -47,7 +47,8 @@ def session(module: nn.Module | None = None, data: Any = None, **changed: Any) -
     module = model() if module is None else module
     options: dict[str, Any] = {"batch_size": 10, "records": RECORDS, "steps": 6, "noise_multiplier": 1.0, "seed": 0}
     options |= changed
-    optimizer = options.pop("optimizer", None) or torch.optim.SGD(module.parameters(), lr=1.0)
+    rate = options.pop("lr", 1.0)
+    optimizer = options.pop("optimizer", None) or torch.optim.SGD(module.parameters(), lr=rate)
     loss = options.pop("loss", classification(CLASSES))
     with unchecked():
         return private(module, optimizer, holder() if data is None else data, loss, **options)
@@ -357,6 +358,17 @@ def test_a_ledger_adds_sessions_up(tmp_path: Path) -> None:
         session(**{**shared, "name": "others"})
     with pytest.raises(SfumatoError, match="its noise comes from a seed"):
         session(**{**shared, "seed": 0})
+
+
+def test_a_ledger_refuses_a_session_that_draws_noise_which_it_has_counted(tmp_path: Path) -> None:
+    """Two seeded sessions that differ in their optimizers release gradients with the same noise."""
+    shared = {"ledger": tmp_path / "ledger.sqlite", "name": "patients", "seed": 7, "force_ledger": True}
+    first, second = session(**shared), session(lr=5.0, **shared)
+    first.step()
+    with pytest.raises(LedgerError, match="counted this noise already"):
+        second.step()
+    assert torch.equal(row(second.module), row(model())), "nothing was drawn"
+    assert Ledger(tmp_path / "ledger.sqlite", None).count == 1
 
 
 def test_a_common_budget_stops_the_loop(tmp_path: Path) -> None:

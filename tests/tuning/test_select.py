@@ -246,6 +246,9 @@ def test_what_is_left_is_the_winner(ready: Selection, tmp_path: Path) -> None:
     assert told["candidates"] == [dict(one) for one in RATES] and told["runs_on_average"] == pytest.approx(5.0)
     assert f"server_lr = {rate}" in (tmp_path / "run" / "run.toml").read_text()
     assert summary["accuracy"] == json.loads((tmp_path / "run" / "metrics.jsonl").read_text())["accuracy"]
+    assert not any("decide to end" in one for one in summary["assumptions"]), (
+        "all rounds were run, and one payment is for all"
+    )
     again = finished(ready, tmp_path / "again", 3)
     assert again == summary, "a seed gives the same"
 

@@ -43,6 +43,11 @@ def calibrate_noise(
         return 50.0 if math.isinf(found) else math.log(max(found, 1e-30) / epsilon)
 
     def give_up(noise: float, over: float) -> CannotAccount:
+        if over <= 0:
+            return CannotAccount(
+                f"epsilon={epsilon} is met by any noise: the least that is tried, {noise:.3g}, costs less. Give the noise instead, "
+                "or a smaller epsilon."
+            )
         extreme = f"noise {noise:.3g} costs epsilon {epsilon * math.exp(over):.3g}"
         return CannotAccount(
             f"epsilon={epsilon} cannot be met by choosing the noise: {extreme}. Change the target or the rounds."

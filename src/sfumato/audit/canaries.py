@@ -57,6 +57,10 @@ class Canaries(LocalPiece):
     def named(self) -> tuple[tuple[int, ...], ...]:
         return self.inner.named
 
+    @property
+    def by_number(self) -> bool:
+        return self.inner.by_number
+
     def noise_and_norm(self) -> tuple[float, float | None] | None:
         return self.inner.noise_and_norm()
 

@@ -23,6 +23,8 @@ from sfumato.imports import import_path
 
 Ids: TypeAlias = Iterable[object] | None
 _FOUND = "which clients there are is public: their ids were found in the data"
+_LISTED = "which clients there are is public: whoever is not in the list leaves its number to the next"
+_SETTINGS = "settings go by their numbers"
 __all__ = ["Client", "Population", "PublicData", "Records", "require_population", "require_public"]
 
 
@@ -107,6 +109,7 @@ class Population:
     found_ids: bool = field(
         default=False, repr=False, compare=False
     )  # `ids` are those that rows have: nobody declared them
+    listed: bool = field(default=False, repr=False, compare=False)  # whoever is not there leaves its number to the next
     counted: bool = field(default=False, repr=False, compare=False)  # nobody declared `size`: guarantees call it public
 
     def __post_init__(self) -> None:
@@ -120,19 +123,22 @@ class Population:
     def __repr__(self) -> str:
         return f"Population({self.name!r}, {self.size:,} client{'s' * (self.size != 1)})"
 
-    def caution(self, unit: str, by_number: str = "") -> tuple[str, ...]:
+    def caution(self, unit: str, *, settings: bool = False, numbered: bool = False) -> tuple[str, ...]:
         """What a guarantee for one unit must add: what the map of records assumes, and where records overlap that to hide a window
         hides no part of it that others hold.
 
-        `by_number` says what goes by clients' numbers: a round may have settings of single ones, and a server sees whose message is
-        whose. Where numbers are places among the ids that rows have, a client without a row moves all who come after, which
-        no noise hides.
+        Clients' numbers may decide something: a round's own `settings` do so where pieces go by them, and messages are `numbered`
+        for a server that sees whose is whose. Where numbers are places among the ids that rows have, a client without a row moves
+        all who come after, which no noise hides; in a list, a client who is not in it does. (What is proven against a server
+        has every client of a list in its place.)
         """
         known: tuple[str, ...] = ()
         if self.counted:
             known += (f"the number of clients is public: {self.size}, as {self.name!r} has them",)
-        if by_number and self.found_ids:
-            known += (f"{_FOUND}, and {by_number}",)
+        if self.found_ids and (settings or numbered):
+            known += (f"{_FOUND}, and {_SETTINGS if settings else 'number the messages'}",)
+        elif self.listed and settings and unit == "client":
+            known += (f"{_LISTED}, and {_SETTINGS}",)
         if self.windows == 1 or (unit == "client" and self.own_windows):
             return (*self.assumes, *known)
         return (
@@ -192,13 +198,15 @@ class Population:
         """One client, who holds the records of all."""
         fingerprint, identity = (name and digest("joined", name) for name in (self.fingerprint, self.identity))
         named = replace(self, fingerprint=fingerprint, identity=identity, ids=(), source="", own_windows=False)
-        return replace(named, size=1, load=Joined(self), origin=None, counted=False, found_ids=False, at_hand=0)
+        alone: dict[str, Any] = {"counted": False, "found_ids": False, "listed": False, "at_hand": 0}
+        return replace(named, size=1, load=Joined(self), origin=None, **alone)
 
     def with_public_ids(self) -> Population:
         """The same, for settings that name single clients: where nobody declared who there is, guarantees say that it is public."""
-        if not self.found_ids:
+        if not (self.found_ids or self.listed):
             return self
-        return replace(self, assumes=(*self.assumes, f"{_FOUND}, and settings name them"), found_ids=False)
+        known = f"{_FOUND if self.found_ids else _LISTED}, and {_SETTINGS}"
+        return replace(self, assumes=(*self.assumes, known), found_ids=False, listed=False)
 
     def with_ids(self, ids: Ids) -> Population:
         """The same clients with these ids, if there are any: one number or text each, in the clients' order."""
@@ -234,7 +242,7 @@ class Population:
         tensors = [tensor for client in checked for part in client if part is not None for tensor in part]
         kinds = [str(inputs) for client in checked if (inputs := client.train.inputs) is not None]
         found = Population(name, len(checked), checked.__getitem__, of_tensors(tensors, *kinds), at_hand=len(checked))
-        return found.with_ids(ids)
+        return replace(found, listed=True).with_ids(ids)
 
     @staticmethod
     def from_dataframe(
@@ -341,7 +349,7 @@ class Population:
         name, ids = name or folder.resolve().name, tuple(file.name for file in files)
         identity = digest("files", list(ids))
         found = Population(name, len(files), partial(_read, files), of_files(files), identity, ids, str(path))
-        return replace(found, at_hand=len(files) if are_few(files) else 0)
+        return replace(found, at_hand=len(files) if are_few(files) else 0, listed=True)
 
     @staticmethod
     def from_import(path: str, size: int | None = None, ids: Ids = None) -> Population:

@@ -99,7 +99,9 @@ def simulate(
     attempt = attempt_of(ledger, start, inputs.replay, ahead=bool(step))
     start = replace(start, attempt=attempt, params=start.params.to(device))
     limits = (*(() if budget is None else (Budget(*budget, derivation.primary.unit),)), *own_budgets)
-    spending = Spending(ledger, shared, derivation, name, inputs.replay, seed is not None, limits, bool(step))
+    spending = Spending(
+        ledger, shared, derivation, name, inputs.replay, seed is not None, limits, bool(step), learn is not None
+    )
     # Data that may have changed get new noise when rounds are computed again, which is paid for: so none ever are.
     # Nor with exact noise, which promises something of the last bit: no check can tell that another machine gives the same.
     seconds = 0.0 if population.fingerprint is None or job.slots.alone else checkpoint_seconds

@@ -156,16 +156,16 @@ class Simulation:
             event = for_client(event, client)
         relation = (spent or proof).relation
         extra = (*self._ended_early(), *extra)
-        named = any(piece.named for _, piece in pieces(self.job.slots.round))
-        cautions = self.population.caution(unit, "settings name them" if named else "number the messages" * server)
-        assumptions = (*proof.assumptions, *cautions, *self.cohort.workers.assumptions(), *extra)
+        settings = any(piece.by_number for _, piece in pieces(self.job.slots.round))
+        cautions = self.population.caution(unit, settings=settings, numbered=server)
+        every = (*proof.assumptions, *cautions, *self.cohort.workers.assumptions(), *extra)
         found = guarantee(
             event,
             delta,
             unit=unit,
             relation=relation,
             view=view,
-            assumptions=assumptions,
+            assumptions=tuple(dict.fromkeys(every)),
             unpaid=channel.sees_before_noise,
         )
         return found if client is None else replace(found, client=client)
@@ -175,7 +175,7 @@ class Simulation:
         tells much, finds that more often than delta says; the cost of all planned rounds covers any way to stop.
         """
         done = self.ledger.rounds
-        if not 0 < done < self.rounds:
+        if self.spending.whole or not 0 < done < self.rounds:
             return ()
         return (
             f"what was released did not decide to end after {done} of {self.rounds} rounds; else all of them count",

@@ -17,7 +17,9 @@ from sfumato.ledger.spent import Cost
 class Spending:
     """Reserves in every ledger before a round, and settles after it. `limits` are the run's own.
 
-    A step that a run takes before its first round is `ahead` of it: it is round -1 of the same run in the ledgers.
+    A step that a run takes before its first round is `ahead` of it: it is round -1 of the same run in the ledgers. Where a run
+    can be done in other ways than its name says (`once`), no round is ever replayed: what holds its noise already is another
+    run with the same seed, and their difference has no noise at all.
     """
 
     own: Ledger
@@ -28,9 +30,16 @@ class Spending:
     seeded: bool
     limits: tuple[Budget, ...] = ()
     ahead: bool = False
+    once: bool = False
+    whole: bool = False  # one reservation is for all rounds together
 
     def reserve(self, number: int, attempt: int, key: str) -> list[tuple[Ledger, int]]:
         """Commit one round to the shared ledger first: what is reserved there and nowhere else still counts there."""
+        if self.once and any(ledger.holds(key) for ledger in self._ledgers()):
+            raise LedgerError(
+                "the ledger has counted this noise already: another session had the same seed on the same records, and the "
+                "difference of what both release has no noise. Nothing was drawn: give another seed, or none."
+            )
         anew = attempt > 0  # a later attempt draws anew, whatever an earlier one paid for
         costs = {unit: _cost(proof, number, anew) for unit, proof in self.derivation.units.items()}
 

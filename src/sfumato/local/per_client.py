@@ -42,6 +42,10 @@ class PerClient(LocalPiece):
         return clients_of(self.own)
 
     @property
+    def by_number(self) -> bool:
+        return bool(self.own) or any(piece.by_number for piece in self.pieces)
+
+    @property
     def pieces(self) -> tuple[LocalPiece, ...]:
         """The default, then the others."""
         return (self.default, *(piece for _, piece in self.own))

@@ -36,9 +36,9 @@ def check_module(module: nn.Module, example: torch.Tensor) -> None:
     """Refuse a model that keeps state of the data outside its trainable parameters, or draws random numbers of its own.
 
     Running statistics are known by their layers; those of frozen parts are never in training (`training_mode`), and are public
-    constants. Anything else is found by one forward pass of a copy in training mode on `example` (some records): a buffer, an
-    attribute or a parameter that has changed is such state, and a torch generator that has moved gave numbers that no key
-    controls. What the example does not provoke is not seen, nor what lies elsewhere.
+    constants. Anything else is found by one pass of a copy in training mode, forward and back, on `example` (some records): a
+    buffer, an attribute or a parameter that has changed is such state, and a torch generator that has moved gave numbers that no
+    key controls. What the example does not provoke is not seen, nor what lies elsewhere.
     """
     if lazy := [name for name, p in module.named_parameters() if nn.parameter.is_lazy(p)]:
         raise BadValue(f"parameter {lazy[0]!r} has no shape yet. Call the model once on a batch before you give it.")
@@ -132,14 +132,16 @@ def _listed(module: nn.Module, layers: Sequence[nn.Module]) -> str:
 
 def _changed_by_forward(copied: nn.Module, example: torch.Tensor) -> list[str]:
     try:
-        with torch.no_grad(), Key.from_seed(0).child("check").seeding_torch():
+        with Key.from_seed(0).child("check").seeding_torch():
             for parameter in copied.parameters():  # state that has settled moves again after a step
                 if parameter.requires_grad:
-                    parameter.add_(torch.randn_like(parameter), alpha=0.01)
+                    parameter.data.add_(torch.randn_like(parameter), alpha=0.01)
             before = _state(copied)
             generator = _generator(example.device)
-            with KeyedMasks(Key.from_seed(0).generator()):
-                copied(example)
+            with KeyedMasks(Key.from_seed(0).generator()), torch.enable_grad():
+                outputs = copied(example)
+                if isinstance(outputs, torch.Tensor) and outputs.requires_grad:  # hooks may keep something too
+                    outputs.sum().backward()  # type: ignore[no-untyped-call]
             if not torch.equal(_generator(example.device), generator):
                 raise BadValue(_uncontrolled(copied))
     except SfumatoError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -117,7 +117,8 @@ class ModeConnectivity(MessageAggregate):
     """Models in disjoint pairs, each joined by a curve whose bend is trained on public data, until one model is left.
 
     The bend starts in the middle; each step draws a point of the curve uniformly and moves the bend against the gradient there.
-    A pair becomes the model at `point`: 0.5 of a chain is its bend, as UDP-FL keeps it. One that is left over has a bye. (The
+    A pair becomes the model at `point`: 0.5 of a chain is its bend, as UDP-FL keeps it. One that is left over has a bye.
+    Pairs go by the clients' numbers. (The
     printed loop over "all pairs" of n models makes n (n - 1) / 2 of them, never fewer for n above 2, so it never ends.)
     States: free, on messages that are paid for and public data; refused on any other.
     """
@@ -181,6 +182,7 @@ class MeanThenPublic(MessageAggregate):
     steps: int = 20
     lr: float = 0.1
     batch_size: int = 64
+    by_number: ClassVar[bool] = False  # the order of messages does not matter
 
     def __post_init__(self) -> None:
         self._steps.check(f"MeanThenPublic(steps={self.steps}, lr={self.lr}, batch_size={self.batch_size})")

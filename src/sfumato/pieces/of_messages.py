@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -58,6 +58,8 @@ def _parts(messages: Rows, of: Callable[[torch.Tensor], torch.Tensor]) -> Row:
 class Median(MessageAggregate):
     """The median of every coordinate; of an even number the mean of the two in the middle. Free, on paid messages."""
 
+    by_number: ClassVar[bool] = False  # the order of messages does not matter
+
     def combine(self, messages: Rows, context: MessageContext) -> Row:
         low, high = (len(messages) - 1) // 2, len(messages) // 2
         return _parts(messages, lambda values: (values[low] + values[high]) / 2)
@@ -74,6 +76,7 @@ class TrimmedMean(MessageAggregate):
     """
 
     trim: float = 0.1
+    by_number: ClassVar[bool] = False  # the order of messages does not matter
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.trim < 0.5:
@@ -96,6 +99,7 @@ class GeometricMedian(MessageAggregate):
 
     iterations: int = 50
     smallest: float = 1e-9
+    by_number: ClassVar[bool] = False  # the order of messages does not matter
 
     def __post_init__(self) -> None:
         if self.iterations < 1 or not 0.0 < self.smallest < 1.0:

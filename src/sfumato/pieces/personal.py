@@ -28,6 +28,10 @@ class HelperBlend(PersonalPiece):
             if not 0.0 <= weight <= 1.0:
                 raise BadValue(f"HelperBlend(weight={weight}): the weight of the global model is from 0 to 1.")
 
+    @property
+    def by_number(self) -> bool:
+        return bool(self.own)
+
     def keep(self, own: Row, params: Row, client: int) -> Row:
         weight = next((weight for number, weight in self.own if number == client), self.weight)
         return (1.0 - weight) * own + weight * params

@@ -56,6 +56,11 @@ class Piece(Protocol):
         """Clients that it treats in a way of their own, by number, those alike together (default: none)."""
         return ()
 
+    @property
+    def by_number(self) -> bool:
+        """Whether clients with other numbers would be treated in another way (default: where it names some)."""
+        return bool(self.named)
+
 
 class Noisy(Protocol):
     """A piece that may draw noise which can be calibrated."""
@@ -247,6 +252,11 @@ class MessageAggregate(Piece, Protocol):
     def unproven(self, claim: Claim) -> Claim:
         """How a round without a guarantee goes on past a refusal (default: with one row)."""
         return replace(claim, aggregated=True)
+
+    @property
+    def by_number(self) -> bool:
+        """Whether the order of messages matters, which is that of the clients' numbers (default: it may)."""
+        return True
 
 
 @runtime_checkable

@@ -119,7 +119,7 @@ class Selection:
                 lock.forget_run()  # refused, so nothing is paid
                 raise
             simulation, module, settings, score = self._best(root, seed is not None)
-            simulation.spending = replace(simulation.spending, own=ledger, shared=shared)
+            simulation.spending = replace(simulation.spending, own=ledger, shared=shared, whole=True)
             prepared = self.candidates[self.settings.index(settings)]
             _write(folder, prepared, simulation, module, {**self._told(), "settings": dict(settings), "score": score})
             for held, number in reserved:

@@ -84,6 +84,10 @@ class Teacher(Voter):
             return (self.module,)
         return tuple(self.module.values() if isinstance(self.module, Mapping) else self.module)
 
+    @property
+    def by_number(self) -> bool:
+        return len(self.all_modules) > 1 or self.training.by_number
+
     def of_client(self, client: int) -> Architecture:
         """The client's architecture."""
         if isinstance(self.module, Mapping):

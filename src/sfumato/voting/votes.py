@@ -42,6 +42,11 @@ class Voter(Protocol):
         """Refuse records that it cannot vote with, before anything is spent (default: take any)."""
         return
 
+    @property
+    def by_number(self) -> bool:
+        """Whether a client with another number would answer in another way (default: no)."""
+        return False
+
 
 @dataclass(frozen=True)
 class Votes(LocalPiece):
@@ -63,6 +68,10 @@ class Votes(LocalPiece):
     def __post_init__(self) -> None:
         if isinstance(self.classes, bool) or not isinstance(self.classes, int) or self.classes < 1:
             raise BadValue(f"Votes(classes={self.classes!r}): how many classes an answer chooses from, at least 1.")
+
+    @property
+    def by_number(self) -> bool:
+        return self.voter.by_number
 
     def message_length(self, layout: Layout) -> int:
         return self.queries.count * self.classes
