@@ -22,6 +22,7 @@ NAMES = {
     "ray_cluster": (QUICK,),
     "mechanisms": (PEERS,),
     "coming_from": (PEERS, QUICK),
+    "hugging_face": (PEERS,),
     "audit": (QUICK,),
 }
 

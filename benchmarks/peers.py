@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = Path(__file__).parent / "peers"
-NAMES = ("pfl", "flower", "kymatio", "opacus", "jax_privacy", "tensorflow_privacy")
+NAMES = ("pfl", "flower", "kymatio", "opacus", "jax_privacy", "tensorflow_privacy", "hugging_face")
 
 
 def add_option(parser: argparse.ArgumentParser) -> None:

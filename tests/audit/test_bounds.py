@@ -166,6 +166,13 @@ def test_a_family_finds_how_little_noise_there_is() -> None:
     assert price.epsilon(stated, DELTA) < family.lower_bound(errors, DELTA, 1e-6) < price.epsilon(real, DELTA)
 
 
+def test_a_score_that_is_no_number_is_an_error_of_one_world() -> None:
+    """A test must say something of it, in both worlds the same: else scores that know nothing would seem to know all."""
+    nothing = np.full(100, np.nan)
+    assert Errors.of(nothing, nothing, 0.0) == Errors(100, 100, 0, 100)
+    assert clopper_pearson(Errors.of(nothing, nothing, 0.0), 1e-5, 0.05) == 0.0
+
+
 def test_thresholds_are_chosen_by_scores_that_are_not_counted() -> None:
     """The best of a hundred thresholds on pure noise: a bound that counted the scores that chose would exceed 0 more often."""
     root, above = Key.from_seed(17), 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -162,6 +163,7 @@ def test_the_default_attack_keeps_to_its_time(seconds: float, name: str, word: s
     subject = Subject.of(train(tmp_path / "run", rounds=1, clients=10))
     found = Membership(seconds=seconds, most=40)(subject, keep, quiet)
     assert found.attack == name and word in found.notes[-1]
+    assert "NOT private" in json.loads(found.to_json())["warning"]
     assert ("shadows in turn: auc" in found.numbers) == (name == "rmia")
 
 
@@ -175,6 +177,9 @@ OWN = ("membership", "threshold", "lira", "rmia", "shokri", "canary")
         (Lira(unit="person"), "one record or one client"),
         (Lira(unit="client", most=5), "fewer than 10"),
         (Lira(looks=9), "rounds"),
+        (Lira(shadows=0), "at least 2"),
+        (Rmia(shadows=0), "at least 2"),
+        (Lira(most=-1), "at least 1 member"),
         (Shokri(shadows=0), "at least 2"),
         (CanaryRecord(shadows=0), "at least 2"),
     ],

@@ -45,6 +45,13 @@ from tests.sabotage.test_sabotage import ClipsNothing, DrawsEveryone, Wraps
 KEY = Key.from_seed(2)
 
 
+class HalfOfIt(AddNoise):
+    """Stated as the real one is, so that there is a family for it."""
+
+    def __call__(self, value: torch.Tensor, context: Context) -> torch.Tensor:
+        return value + (super().__call__(value, context) - value) / 2
+
+
 class HalfTheNoise(Wraps):
     def __call__(self, value: torch.Tensor, context: Context) -> torch.Tensor:
         return value + self.noise(value, context) / 2
@@ -168,6 +175,17 @@ def test_a_staircase_falls_by_whole_steps() -> None:
 def test_a_broken_clip_noise_or_sampler_is_called_broken(round: Round, rounds: int) -> None:
     found = audit(_asked(round, rounds), How(KEY, 1e-5, runs=200))
     assert found.broken and "BROKEN" in found.sentence
+
+
+def test_half_the_noise_in_a_sampled_cohort_is_called_broken() -> None:
+    """The threshold of the bounds, made for a sound round, sees none of it; others that were chosen before do."""
+    round = dp_round(sample=FixedSize(5), server=(HalfOfIt(Gaussian(1.0)),), aggregate=Mean(over=5))
+    seen: list[Measured] = []
+    with unchecked():
+        found = verdict.audit(_asked(round, 3), How(KEY, 1e-5, runs=700), seen=seen.append)
+    assert found.broken and len(seen[0].tried) > 30
+    one = replace(seen[0], tried=())
+    assert not one.refutes(_asked(round, 3).event, found.claimed or 0.0, 1e-5, 1e-6)
 
 
 @pytest.mark.parametrize("round", [dp_round(sample=Everyone()), dp_round(), _records(Poisson(0.5))])

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sfumato.audit.attack import FOLDER, Keep
-from sfumato.audit.measure import Measured
+from sfumato.audit.bounds import Errors
 from sfumato.cli import run
 from sfumato.run.releases import read_releases
 from tests.cli.conftest import SMALL, Command
@@ -76,15 +75,28 @@ def test_where_nothing_is_claimed_it_says_so(sfumato: Command) -> None:
 
 def test_the_exit_status_is_1_only_for_what_is_contradicted(sfumato: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scores that no sound round gives: as if the noise were missing."""
-    real = Measured.errors.fget  # type: ignore[attr-defined]
 
-    def perfect(self: Measured) -> Any:
-        return replace(real(self), false_positives=0, false_negatives=0)
+    def perfect(absent: Any, present: Any, threshold: float) -> Errors:
+        return Errors(0, len(absent), 0, len(present))
 
-    monkeypatch.setattr(Measured, "errors", property(perfect))
+    monkeypatch.setattr(Errors, "of", perfect)
     with unchecked():
-        found = sfumato("audit", "dp-fedavg", *SMALL, *FEW)
+        found = sfumato("audit", "dp-fedavg", *SMALL, "--runs", "60", *FEW[2:])
     assert found.status == 1 and "BROKEN" in found.out
+
+
+def test_a_sum_of_shares_that_is_not_proven_is_not_attacked_by_its_messages(sfumato: Command) -> None:
+    """With `keep` 1 nothing is dropped, and the claim of the paper is true for whoever sees the sum."""
+    words = ["--mask", "published", "--unproven", "--keep", "1.0", "--relation", "zero_out", "--sample", "everyone"]
+    found = sfumato("audit", "dp-fedsam-top-k", *words, "--rounds", "1", "--noise-multiplier", "3", *FEW)
+    assert found.status == 0 and "noise comes in shares" in found.out.lower() and "refuted" not in found.out
+
+
+def test_confidence_is_printed_as_it_is(sfumato: Command) -> None:
+    found = sfumato("audit", "dp-fedavg", *SMALL, *FEW, "--confidence", "0.9999999")
+    assert "at confidence 0.9999999." in found.out and "believed, 99.99999 %" in found.out
+    for seconds in ("-3", "nan"):
+        assert "a positive number" in sfumato("audit", "dp-fedavg", *SMALL, "--seconds", seconds).err
 
 
 DPSGD = ["--batch", "poisson:0.5", "--records", "7", "--noise-multiplier", "1", "--rounds", "2"]

@@ -9,6 +9,7 @@ from sfumato.account.gdp import gdp_epsilon
 from sfumato.errors import BadValue
 from sfumato.key import Key
 from sfumato.testing import audit_mechanism
+from tests.helpers import unchecked
 
 DELTA = 1e-3
 
@@ -30,6 +31,38 @@ def test_a_sound_mechanism_is_not_refuted_and_something_is_found() -> None:
     assert not found.refuted and found.score == "projection"
     assert 0.5 < found.lower <= gdp_epsilon(1.0, DELTA)
     assert found.sure < found.lower and "is claimed" in str(found)
+
+
+@pytest.mark.parametrize("size", [1e200, 1e160])
+def test_releases_whose_length_overflows_say_nothing(size: float) -> None:
+    found = audit_mechanism(lambda _: np.full(3, size), 0.0, 1.0, delta=DELTA, epsilon=0.1, runs=300)
+    assert found.lower == 0.0 and not found.refuted
+
+
+def test_a_drift_in_time_tells_nothing_of_the_worlds() -> None:
+    drifts = Noisy(1.0)
+    found = audit_mechanism(lambda value: drifts(0.0) + drifts.runs / 100, 0.0, 1.0, delta=DELTA, epsilon=0.1, runs=900)
+    assert not found.refuted and found.lower < 0.1
+
+
+def test_a_release_of_another_length_is_a_release_too() -> None:
+    noisy = Noisy(1.0)
+    found = audit_mechanism(
+        lambda value: noisy(value)[: 2 if noisy.runs % 50 == 49 and noisy.runs > 700 else 3],
+        0.0,
+        1.0,
+        delta=DELTA,
+        runs=900,
+    )
+    assert found.lower > 0.3
+
+
+@pytest.mark.parametrize(
+    "asked", [{"delta": -1.0}, {"delta": 2.0}, {"delta": float("nan")}, {"runs": 30.5}, {"runs": 10}]
+)
+def test_what_cannot_be_asked_is_refused(asked: dict[str, float]) -> None:
+    with unchecked(), pytest.raises(BadValue):
+        audit_mechanism(Noisy(1.0), 0.0, 1.0, **{"delta": DELTA, **asked})  # type: ignore[arg-type]
 
 
 def test_noise_of_a_quarter_is_refuted() -> None:

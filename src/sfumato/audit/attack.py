@@ -101,6 +101,9 @@ class Chart:
     log: bool = False
 
 
+NOT_PRIVATE = "a function of private records that nobody paid for: NOT private, do not publish it"
+
+
 @dataclass(frozen=True)
 class Found:
     """What an attack found: a function of private records that nobody paid for.
@@ -119,7 +122,8 @@ class Found:
 
     def to_json(self) -> str:
         """All but the pictures; what is not finite is null."""
-        held = {name: value for name, value in vars(self).items() if name != "pictures"}
+        held = {"warning": NOT_PRIVATE}
+        held |= {name: value for name, value in vars(self).items() if name != "pictures"}
         held["curves"] = {name: asdict(chart) for name, chart in self.curves.items()}
         return json.dumps(_finite(held), indent=2, allow_nan=False) + "\n"
 

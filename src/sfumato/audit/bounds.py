@@ -49,10 +49,12 @@ class Errors:
 
     @staticmethod
     def of(absent: Scores, present: Scores, threshold: float) -> Errors:
-        """The errors of the test that says present above a threshold, which was chosen without looking at these scores."""
+        """The errors of the test that says present above a threshold, which was chosen without looking at these scores; and of a
+        score that is no number.
+        """
         if not (len(absent) and len(present)):
             raise BadValue("an audit needs scores of both worlds. Run each at least once.")
-        return Errors(int((absent > threshold).sum()), len(absent), int((present <= threshold).sum()), len(present))
+        return Errors(int((~(absent <= threshold)).sum()), len(absent), int((present <= threshold).sum()), len(present))
 
     def upper(self, alpha: float) -> tuple[float, float]:
         """Upper limits of both error rates, which hold together but for a chance of alpha (Bonferroni)."""

@@ -21,6 +21,7 @@ from sfumato.engine.slots import Slots
 from sfumato.errors import BadValue, SfumatoError
 from sfumato.objective import Objective
 from sfumato.pieces.channel import Shuffler
+from sfumato.pieces.noise import NoiseShare
 from sfumato.round import Round
 from sfumato.update import Layout
 from sfumato.voting.votes import Votes
@@ -93,6 +94,10 @@ def _watched(asked: Asked, canary: int, seen: list[Tensor]) -> tuple[Round, bool
         server[payment.nth] = WatchedNoise(payment.piece, seen)
         return replace(round, server=tuple(server)), True, _stddev(asked)
     if payment.slot == "client":
+        if isinstance(payment.piece, NoiseShare):
+            raise NoCanary(
+                "noise comes in shares, nothing is proven for their sum, and what a paper claims is about that"
+            )
         watches = WatchedMessages(canary, seen)
         return replace(round, client=(*round.client, watches)), False, _stddev(asked)
     assert payment.slot == "channel", "private local steps have worlds of their own"

@@ -10,7 +10,6 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from sfumato.account import accountant
 from sfumato.account.dominating import merged_gaussian
 from sfumato.account.event import Event, Unit
 from sfumato.audit.asked import Asked, NoCanary
@@ -44,13 +43,16 @@ class Worlds(Protocol):
 
 @dataclass(frozen=True)
 class Measured:
-    """Scores of both worlds, and the threshold that was chosen before any of them was seen."""
+    """Scores of both worlds; the threshold of what is printed, and those that are tried to refute a claim: all of them were chosen
+    before any score was seen.
+    """
 
     absent: Scores = field(repr=False)
     present: Scores = field(repr=False)
     threshold: float
     words: tuple[str, ...] = ()
     seconds: float = 0.0
+    tried: tuple[float, ...] = field(default=(), repr=False)
 
     @property
     def errors(self) -> Errors:
@@ -80,13 +82,22 @@ class Measured:
         """The Bayesian bound, which is no confidence bound."""
         return bayesian(self.errors, delta, alpha)
 
-    def refutes(self, event: Event, delta: float, alpha: float) -> bool:
-        """Whether the scores contradict that no more than this event happened, but for a chance of alpha: of any mechanism.
+    def refutes(self, event: Event | None, claimed: float, delta: float, alpha: float) -> bool:
+        """Whether the scores contradict that no more than this event happened, or that epsilon is what is claimed, but for a chance
+        of alpha: of any mechanism.
 
-        The Gaussian fit has no part in it: it needs scores that are normal, and a broken round's need not be.
+        Thresholds share alpha. The one of what is printed suits a sound round, where few errors of one kind say most; with a
+        certainty of one in a million they say nothing, and a round with half its noise would pass. The Gaussian fit has no
+        part in it: it needs scores that are normal, and a broken round's need not be.
         """
-        rates = self.errors.upper(alpha)
-        return rejects(event, *rates) or clopper_pearson(self.errors, delta, alpha) > accountant().epsilon(event, delta)
+        thresholds = self.tried or (self.threshold,)
+        share = alpha / len(thresholds)
+        every = [Errors.of(self.absent, self.present, threshold) for threshold in thresholds]
+        return any(
+            clopper_pearson(errors, delta, share) > claimed
+            or (event is not None and rejects(event, *errors.upper(share)))
+            for errors in every
+        )
 
 
 def is_gaussian(event: Event | None) -> bool:
@@ -128,7 +139,8 @@ def measure(
     started = time.perf_counter()
     runs = _affordable(worlds, key.child("tried"), seconds) if runs is None else runs
     pilot = [worlds.imagined(present, _PILOT, key.child("pilot", world=int(present))) for present in (False, True)]
-    threshold = chosen_threshold(pilot[0], pilot[1], family, runs, delta, alpha)
+    candidates = candidate_thresholds(pilot[0], pilot[1])
+    threshold = chosen_threshold(pilot[0], pilot[1], candidates, family, runs, delta, alpha)
     scores = np.empty((2, runs))
     for number in range(runs):
         for present in (False, True):
@@ -136,7 +148,7 @@ def measure(
         told(number + 1, runs)
     seconds = time.perf_counter() - started
     finite = np.nan_to_num(scores, nan=math.inf, posinf=math.inf, neginf=-math.inf)
-    return Measured(finite[0], finite[1], threshold, worlds.words, seconds)
+    return Measured(finite[0], finite[1], threshold, worlds.words, seconds, tuple(candidates))
 
 
 def _affordable(worlds: Worlds, key: Key, seconds: float) -> int:
@@ -149,15 +161,25 @@ def _affordable(worlds: Worlds, key: Key, seconds: float) -> int:
     return int(min(MOST, max(_FEWEST, seconds / each)))
 
 
+def candidate_thresholds(absent: Scores, present: Scores) -> list[float]:
+    """From the smallest to the largest score that made-up runs often have."""
+    return [float(one) for one in np.unique(np.quantile(np.concatenate([absent, present]), _CANDIDATES))]
+
+
 def chosen_threshold(
-    absent: Scores, present: Scores, family: Family | None, runs: int, delta: float, alpha: float
+    absent: Scores,
+    present: Scores,
+    candidates: list[float],
+    family: Family | None,
+    runs: int,
+    delta: float,
+    alpha: float,
 ) -> float:
     """The threshold whose bound would be the largest if errors come as often as in these made-up scores.
 
     Where no bound would say anything, and where there is no family, the one that errs least in both worlds together: there a
     round that is not what it states shows best.
     """
-    candidates = np.unique(np.quantile(np.concatenate([absent, present]), _CANDIDATES))
     rates = [((absent > threshold).mean(), (present <= threshold).mean()) for threshold in candidates]
     best = int(np.argmin([sum(both) for both in rates]))
     if family is not None:
@@ -170,4 +192,4 @@ def chosen_threshold(
             return found is not None
 
         family.least_rejected(any_rejects, delta)
-    return float(candidates[best])
+    return candidates[best]

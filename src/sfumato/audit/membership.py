@@ -50,6 +50,12 @@ class OfRun:
 
     def found(self, attack: Scores, subject: Subject, keep: Keep, tell: Tell) -> Found:
         """Train shadows, score every unit, and compare with who really was a member."""
+        fewest = 0 if attack.name == Threshold.name else 2
+        if self.shadows < fewest or self.most < 1:
+            raise BadValue(
+                f"{attack.name}: shadows={self.shadows}, most={self.most}: it compares with at least 2 shadows, and asks about at "
+                "least 1 member. Use e.g. 16 and 1000."
+            )
         world = world_of(subject, self.unit, self.most, self.looks, keep.key.child("units"))
         seen = Seen.of(world, target_of(subject, world), *shadows_of(world, self.shadows, keep, tell))
         member = np.arange(world.units.count) < world.units.pairs

@@ -76,7 +76,7 @@ class Verdict:
     def _whose(self) -> str:
         seen = "everyone who sees the model" if self.view == "world" else "the server"
         relation = self.relation.replace("add_remove", "add/remove").replace("zero_out", "zero-out")
-        return f"one {self.unit}, {relation}, against {seen}, at delta {rounded_up(self.delta, 3)}"
+        return f"one {self.unit}, {relation}, against {seen}, at delta {rounded_up(self.delta, 6)}"
 
     @property
     def sentence(self) -> str:
@@ -86,11 +86,11 @@ class Verdict:
         upper = rounded_up(self.claimed, 4)
         if self.bounds is None:
             return f"{'Proven' if self.proven else 'Claimed, not proven'}: epsilon {upper} for {self._whose}. Nothing was measured."
-        lower = f"{rounded_down(self.best)} at confidence {self.confidence:g}"
+        lower = f"{rounded_down(self.best)} at confidence {self.confidence:.12g}"
         if self.refuted and self.proven:
             return (
-                f"BROKEN: epsilon {upper} is claimed for {self._whose}, and the attack contradicts it at confidence "
-                f"1 - {CERTAIN:g}. Do not rely on this guarantee, and tell us."
+                f"BROKEN: epsilon {upper} is claimed for {self._whose}, and the attack contradicts what is proven of "
+                f"its rounds, at confidence 1 - {CERTAIN:g}. Do not rely on this guarantee, and tell us."
             )
         if not self.proven:
             fate = "The claim is refuted" if self.refuted else "The claim is not refuted by this attack"
@@ -113,7 +113,11 @@ class Verdict:
                 table.append(("measured, at least", rounded_down(value), NAMES.get(name, name)))
             if self.belief is not None:
                 table.append(
-                    (f"believed, {self.confidence:.0%}", rounded_down(self.belief), "Bayesian, no confidence bound")
+                    (
+                        f"believed, {100 * self.confidence:.12g} %",
+                        rounded_down(self.belief),
+                        "Bayesian, no confidence bound",
+                    )
                 )
             found += ["", *(f"  {word:<20} {value:>8}  {why}".rstrip() for word, value, why in table)]
         if self.one_run is not None:
@@ -139,6 +143,8 @@ class How:
         check_delta(self.delta)
         if not 0.5 <= self.confidence < 1.0:
             raise BadValue(f"confidence={self.confidence}: at least 0.5 and below 1, e.g. 0.95.")
+        if not self.seconds > 0.0:
+            raise BadValue(f"seconds={self.seconds}: about how long to run canaries, a positive number, e.g. 45.")
 
 
 def audit(
@@ -189,11 +195,7 @@ def audit(
     )
     bounds = measured.bounds(asked, family, delta, alpha)
     certain = measured.certain(family, delta)
-    refuted = (
-        measured.refutes(asked.event, delta, CERTAIN / kinds)
-        if asked.event is not None
-        else certain["clopper_pearson"] > claimed
-    )
+    refuted = measured.refutes(asked.event, claimed, delta, CERTAIN / kinds)
     return replace(
         found, runs=len(measured.present), bounds=bounds, certain=certain, belief=measured.belief(delta, alpha),
         threshold=measured.threshold, errors=asdict(measured.errors), refuted=refuted or found.refuted,

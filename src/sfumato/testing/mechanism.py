@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sfumato.audit.bounds import Errors, Scores, clopper_pearson
+from sfumato.audit.bounds import Errors, Scores, clopper_pearson, rounded_down
 from sfumato.errors import BadValue
 from sfumato.testing.replay import flat
 
@@ -34,7 +34,7 @@ class MechanismAudit:
     def __str__(self) -> str:
         against = "nothing is claimed" if self.claimed is None else f"{self.claimed:.4g} is claimed"
         verdict = ": refuted" if self.refuted else ""
-        return f"epsilon >= {self.lower:.4g} at delta {self.delta:.3g} (95 %, by the {self.score}); {against}{verdict}"
+        return f"epsilon >= {rounded_down(self.lower)} at delta {self.delta!r} (95 %, by the {self.score}); {against}{verdict}"
 
 
 def audit_mechanism(
@@ -51,13 +51,24 @@ def audit_mechanism(
     The mechanism draws its own noise, anew each time. The first third of the runs chooses among scores (a projection on the line
     between the two worlds, the length of the release, whether it is finite) and a threshold; the others are counted, so the
     bound of Clopper and Pearson holds for them whatever was chosen. It shows at most about the log of the number of runs.
+
+    Assumes that runs are independent. The worlds take turns, in the order absent, present, present, absent, so that a mechanism
+    that drifts with time does so in both.
     """
-    if runs < 30:
-        raise BadValue(f"runs={runs}: at least 30 in each world, of which a third is spent on choosing a threshold.")
-    worlds = [[_run(mechanism, data) for _ in range(runs)] for data in (absent, present)]
+    if not 0.0 <= delta < 1.0:
+        raise BadValue(f"delta={delta}: a probability is needed, from 0 to below 1, e.g. 1e-5.")
+    if isinstance(runs, bool) or not isinstance(runs, int) or runs < 30:
+        raise BadValue(
+            f"runs={runs}: at least 30 in each world, a whole number, of which a third is spent on choosing a threshold."
+        )
+    worlds: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
+    for number in range(runs):
+        for world in (0, 1) if number % 2 == 0 else (1, 0):
+            worlds[world].append(_run(mechanism, (absent, present)[world]))
     first = runs // 3
-    name, score = _best(worlds[0][:first], worlds[1][:first], delta)
-    counted = [np.array([score(release) for release in world[first:]]) for world in worlds]
+    with np.errstate(all="ignore"):  # a score that overflows is one, whatever it says
+        name, score = _best(worlds[0][:first], worlds[1][:first], delta)
+        counted = [np.array([score(release) for release in world[first:]]) for world in worlds]
     errors = Errors.of(counted[0], counted[1], 0.0)
     return MechanismAudit(
         clopper_pearson(errors, delta, REPORTED), clopper_pearson(errors, delta, SURE), delta, epsilon, name
@@ -104,10 +115,11 @@ def _scores(absent: list[np.ndarray], present: list[np.ndarray]) -> dict[str, Sc
     if not all(finite) or len({release.shape for world in finite for release in world}) > 1:
         return found
     rows = [np.stack(world) for world in finite]
+    usual = rows[0].shape[1:]
     line = (rows[1].mean(0) - rows[0].mean(0)) / (rows[0].var(0) + rows[1].var(0) + 1e-12)
 
     def of_finite(score: Score) -> Score:
-        return lambda release: score(release) if np.isfinite(release).all() else -1e300
+        return lambda release: score(release) if release.shape == usual and np.isfinite(release).all() else -1e300
 
     found["projection"] = of_finite(lambda release: float(release @ line))
     found["length"] = of_finite(lambda release: float(release @ release))
