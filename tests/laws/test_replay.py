@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -94,3 +95,9 @@ def test_the_norm_is_that_of_the_order() -> None:
 
 def test_releases_in_parts_are_one_row() -> None:
     assert flat([torch.ones(2, 2), [3.0], 4]).tolist() == [1.0, 1.0, 1.0, 1.0, 3.0, 4.0]
+
+
+def test_what_is_not_finite_in_both_worlds_tells_nothing() -> None:
+    moved = replay(lambda x: np.array([math.nan, -math.inf, 0.5 * x]), [Pair("one more", 0.0, 1.0)])
+    assert moved[0].l2 == 0.5
+    assert replay(lambda x: np.array([math.nan if x else 0.0]), [Pair("one more", 0.0, 1.0)])[0].l2 == math.inf

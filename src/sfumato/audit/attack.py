@@ -122,7 +122,7 @@ class Found:
 
     def to_json(self) -> str:
         """All but the pictures; what is not finite is null."""
-        held = {"warning": NOT_PRIVATE}
+        held: dict[str, Any] = {"warning": NOT_PRIVATE}
         held |= {name: value for name, value in vars(self).items() if name != "pictures"}
         held["curves"] = {name: asdict(chart) for name, chart in self.curves.items()}
         return json.dumps(_finite(held), indent=2, allow_nan=False) + "\n"

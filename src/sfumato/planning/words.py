@@ -5,6 +5,8 @@ from __future__ import annotations
 from sfumato.pieces.sampler import Drawn, Everyone, FixedSize
 from sfumato.planning.setting import Setting
 
+_MUCH = 0.1
+
 
 def sampling(setting: Setting) -> str:
     """How the cohort, and the batches, are drawn."""
@@ -54,13 +56,17 @@ def assumptions(setting: Setting) -> list[str]:
 
 
 def caution(delta: float, units: int, unit: str) -> str:
-    """What has to be said of a delta that promises next to nothing; nothing where it is below one over the number of units.
+    """What has to be said of a delta that promises next to nothing; nothing where it is below one over the number of units, and
+    below a tenth.
 
     >>> caution(1e-3, 200, "client")
     ''
+    >>> caution(0.2, 3, "client")
+    'delta 0.2 is the chance with which nothing at all is promised. Choose --delta well below, e.g. 1e-5.'
     """
     if delta * units < 1:
-        return ""
+        said = f"delta {delta:.4g} is the chance with which nothing at all is promised. Choose --delta well below, e.g. 1e-5."
+        return said if delta >= _MUCH else ""
     return (
         f"delta {delta} is not below 1/{units}: a mechanism that publishes one {unit} in the open could meet it. "
         "Choose --delta well below."

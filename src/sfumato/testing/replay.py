@@ -119,11 +119,11 @@ def _moved(name: str, absent: np.ndarray | str, present: np.ndarray | str) -> Mo
         return Moved(name, math.inf, math.inf, f"a release of {len(absent)} and one of {len(present)} numbers")
     if np.array_equal(absent, present, equal_nan=True):
         return Moved(name, 0.0, 0.0)
-    alike = (absent == present) | (np.isnan(absent) & np.isnan(present))  # what is not finite in both tells nothing
-    absent, present = absent[~alike], present[~alike]
-    if not (np.isfinite(absent).all() and np.isfinite(present).all()):
+    differ = (absent != present) & ~(np.isnan(absent) & np.isnan(present))  # what is not finite in both tells nothing
+    one, other = absent[differ], present[differ]
+    if not (np.isfinite(one).all() and np.isfinite(other).all()):
         return Moved(name, math.inf, math.inf, "a release that is not finite")
-    gone = present - absent
+    gone = other - one
     return Moved(name, float(np.linalg.norm(gone)), float(np.abs(gone).sum()))
 
 
