@@ -40,4 +40,4 @@ def test_the_default_keeps_most_of_the_accuracy_at_epsilon_2() -> None:
     assert plain > 0.9
     assert private >= 0.93 * plain
     chosen = statistics.mean(accuracy(Request(epsilon=2.0), seed, Auto(seconds=3.0)) for seed in SEEDS[:2])
-    assert chosen >= private + 0.01  # over five seeds 0.953, where the shipped setting has 0.912
+    assert chosen >= private + 0.01  # over five seeds 0.951, where the shipped setting has 0.917

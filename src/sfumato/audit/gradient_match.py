@@ -7,6 +7,7 @@ make the angle between their update and the seen one small, and that are smooth:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -14,11 +15,13 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from sfumato.audit.picture_measures import Pixels, total_variation
+from sfumato.features.threads import one_thread
 from sfumato.key import Key
 from sfumato.update import Layout
 
 _DECAYS = (3 / 8, 5 / 8, 7 / 8)  # of the steps, after which the step size is a tenth of what it was
 _MOMENTUM = 0.9
+_FEW = 4  # pictures, in which two threads would wait for each other
 _UNROLLED = 8  # local steps that are followed one by one; of more, their first one stands for all
 
 
@@ -78,6 +81,10 @@ class Search:
         target = list(Layout.of(known.module).split(seen.float()).values())
         size = torch.sqrt(sum((part * part).sum() for part in target))  # type: ignore[arg-type]
         start = key.child("start").normal(len(labels), *shape, stddev=0.3).float()
+        with one_thread() if len(labels) <= _FEW else nullcontext():
+            return self._found(known, target, size, labels, start)
+
+    def _found(self, known: Known, target: list[Tensor], size: Tensor, labels: Tensor, start: Tensor) -> Tensor:
         guess, momentum = known.pixels.within(start), torch.zeros_like(start)
         for number in range(self.iterations):
             guess.requires_grad_(True)

@@ -41,8 +41,8 @@ class Queries:
         """The inputs of all public records."""
         if self.public is None:
             raise BadValue(
-                "clients vote on public records, and there are none. Give --public NAME or --public-records NUMBER; in Python "
-                "Queries(PublicData(name, records), count)."
+                "clients vote on public records, and there are none. Give --public NAME, beside a table "
+                "--public FILE.csv, or --public-records NUMBER; in Python Queries(PublicData(name, records), count)."
             )
         return self.public.records.x
 
