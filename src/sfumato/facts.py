@@ -5,7 +5,7 @@ all fields of a piece, the values of a tensor, the whole tree of a module with i
 its defaults, what it closes over and what it reads from its module or from another of the user's own, and the code of classes.
 Functions and classes of an installed package stand there by their names and by what was installed: a digest of the package's list
 of its files and their hashes, so that another version, or the same one built anew, is another thing. A file that somebody edits
-where it was installed is not noticed. What has no name but its address is refused.
+where it was installed, or a class that is patched in memory, is not noticed. What has no name but its address is refused.
 """
 
 from __future__ import annotations
