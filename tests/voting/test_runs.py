@@ -92,7 +92,7 @@ def test_a_killed_run_keeps_its_plan_though_the_ledger_has_moved_on(tmp_path: Pa
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["knn-fl"], "--public NAME or --public-records"),
+        (["knn-fl"], "--public NAME, beside a table --public FILE.csv, or --public-records"),
         (["knn-fl", *FEW, "--student", "oracle"], "student='oracle'"),
         (["pate-fl", *FEW, "--adapt", "magic"], "adapt='magic'"),
         (["knn-fl", *FEW, "--model", "mlp"], "one linear layer"),
