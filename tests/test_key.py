@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
 from scipy import stats
 
-from sfumato import chacha
+from sfumato.chacha import Keystream
 from sfumato.key import Key
-
-
-def joined(parts: Iterator[memoryview]) -> bytes:
-    return b"".join(map(bytes, parts))
+from tests.slow_chacha import slow_stream
 
 
 def test_the_stream_is_chacha20_as_published() -> None:
@@ -24,21 +20,28 @@ def test_the_stream_is_chacha20_as_published() -> None:
         "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586"
         "9f07e7be5551387a98ba977c732d080dcb0f29a048e3656912c6533e32ee7aed29b721769ce64e43d57133b074d839d531ed1f28510afb45ace10a1f4b794d6f"
     )
-    assert joined(chacha.numpy_keystream(bytes(32), 128, 64)).hex() == expected
-    assert joined(chacha.keystream(bytes(32), 128, 64)).hex() == expected
+    assert slow_stream(bytes(32), 128).hex() == expected
+    assert Keystream(bytes(32)).read(128).hex() == expected
+    assert Key.from_secret(bytes(32)).stream(128).hex() == expected
 
 
-@pytest.mark.parametrize("size", [1, 63, 64, 65, 100_000, 8192 * 64 + 17])
-def test_both_generators_give_the_same_bytes(size: int) -> None:
-    key = bytes(range(32))
-    for part in (64, 4096, 2**20):
-        assert joined(chacha.keystream(key, size, part)) == joined(chacha.numpy_keystream(key, size, 2**16))
+@pytest.mark.parametrize("size", [1, 63, 64, 65, 4097, 100_000, 2**22 + 17])
+def test_every_way_to_read_gives_the_bytes_of_the_twin(size: int) -> None:
+    secret = bytes(range(32))
+    expected = slow_stream(secret, size)
+    key, stream = Key.from_secret(secret), Keystream(secret)
+    assert key.stream(size) == expected
+    assert b"".join(key.blocks(size)) == expected
+    assert b"".join(list(key.blocks(size))) == expected, "a later block overwrites an earlier one"
+    assert stream.read(size // 3) + stream.read(size - size // 3) == expected
 
 
-def test_numpy_serves_where_cryptography_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = Key.from_seed(1).stream(10_000)
-    monkeypatch.setattr(chacha, "Cipher", None)
-    assert Key.from_seed(1).stream(10_000) == expected
+def test_what_was_read_is_left_alone_by_later_reads() -> None:
+    stream = Keystream(bytes(32))
+    first = stream.read(2**20)
+    kept = bytes(first)
+    stream.read(2**20)
+    assert first == kept
 
 
 def test_paths_decide_not_order() -> None:

@@ -38,14 +38,14 @@ def rounded_gaussian(count: int, stddev: float, key: Key) -> np.ndarray:
     """`count` numbers N(0, stddev^2), each rounded to the nearest whole number: Box and Muller's, two from two words.
 
     >>> rounded_gaussian(6, 3.0, Key.from_seed(0))
-    array([ 4., -1., -2., -7.,  1., -4.])
+    array([ 1., -5., -3.,  0., -1.,  2.])
     """
     _check(stddev)
     pairs = (count + 1) // 2
     both = np.empty((2, pairs))
     start = 0
-    for part in key.parts(16 * pairs):
-        words = np.frombuffer(part, "<u8").reshape(2, -1)
+    for block in key.blocks(16 * pairs):
+        words = np.frombuffer(block, "<u8").reshape(2, -1)
         size = words.shape[1]
         with np.errstate(divide="ignore", invalid="ignore"):  # what is not finite is not decided by float64
             both[:, start : start + size] = _turned(words[0], words[1], stddev, key, start)
@@ -90,7 +90,7 @@ def discrete_gaussian(count: int, stddev: float, key: Key) -> np.ndarray:
     within 2^-46 (1 + exponent) of the truth, relative to the exponential.
 
     >>> discrete_gaussian(6, 3.0, Key.from_seed(0))
-    array([-2.,  4., -3.,  3., -2.,  0.])
+    array([ 0.,  4.,  5., -7.,  0.,  5.])
     """
     _check(stddev)
     wide = math.floor(stddev) + 1
@@ -100,8 +100,8 @@ def discrete_gaussian(count: int, stddev: float, key: Key) -> np.ndarray:
         own = key.child("try", number=attempt)
         tried = int((count - have) * 1.36) + 64
         start = 0
-        for part in own.parts(16 * tried):
-            words = np.frombuffer(part, "<u8").reshape(-1, 2)
+        for block in own.blocks(16 * tried):
+            words = np.frombuffer(block, "<u8").reshape(-1, 2)
             sizes = _log_floors(words[:, 0], float(wide), lambda iv: wide, own.child("size", first=start))
             negative = (words[:, 1] & np.uint64(1)).astype(bool)
             kept = _kept(words[:, 1], sizes, stddev, wide, own.child("keep", first=start))
@@ -121,7 +121,7 @@ def gaps(count: int, rate: float, key: Key) -> np.ndarray:
     floor(ln U / ln(1 - rate)): at least k with chance (1 - rate)^k.
 
     >>> gaps(5, 0.5, Key.from_seed(0))
-    array([4., 0., 1., 0., 1.])
+    array([0., 1., 1., 0., 0.])
     """
     scale = -1.0 / math.log1p(-rate)
     return _log_floors(key.integers(count), scale, lambda iv: -1 / iv.log(1 - iv.mpf(rate)), key)
@@ -131,7 +131,7 @@ def below(bound: int, count: int, key: Key) -> np.ndarray:
     """`count` whole numbers below `bound`, each as likely as any other: a word of the last, incomplete turn is left out.
 
     >>> below(10, 4, Key.from_seed(0))
-    array([0, 7, 8, 5])
+    array([7, 3, 8, 8])
     """
     whole = 2**_WORD - 2**_WORD % bound
     words = key.integers(count)

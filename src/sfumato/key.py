@@ -1,9 +1,8 @@
 """Randomness as a value: a key has a path, gives children, and is drawn from once.
 
 A key is 32 bytes. A child is BLAKE2b(parent, name and numbers), so the noise of round 3 or the batches of client 17
-depend on the root secret and their own path, never on the order in which a program asks. All bytes come from SHAKE-128
-or, for long draws, ChaCha20, keyed with those 32 bytes: cryptographic generators, so whoever does not know the root can
-tell nothing of what is drawn.
+depend on the root secret and their own path, never on the order of draws. All bytes come from one generator, the
+ChaCha20 keystream of those 32 bytes: without the root, they cannot be told from uniform ones.
 This is the only module that draws random numbers; `torch.manual_seed` and `numpy.random` appear nowhere else.
 """
 
@@ -19,14 +18,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sfumato.chacha import keystream
+from sfumato.chacha import BLOCK, Keystream
 
 if TYPE_CHECKING:
     import torch
 
 _SIZE = 32
-_LONG = 4096  # from here on ChaCha20 is the faster of the two generators
-_PART = 2**20  # bytes in work at once, so that they stay in the cache
 _RADIUS, _ANGLE = 2**63 - 1, 2**53 - 1  # bits of a word
 
 
@@ -79,14 +76,14 @@ class Key:
         """A name for this key that does not reveal it."""
         return hashlib.blake2b(self._bytes, digest_size=16, person=b"sfumato-name").hexdigest()
 
-    def parts(self, size: int) -> Iterator[memoryview]:
-        """`size` bytes in parts, each to be used before the next; every other draw is made from these."""
-        if size <= _LONG:
-            return iter((memoryview(bytearray(hashlib.shake_128(self._bytes).digest(size))),))
-        return keystream(self._bytes, size, _PART)
-
     def stream(self, size: int) -> bytes:
-        return b"".join(self.parts(size))
+        """The first `size` bytes of this key's keystream."""
+        return bytes(Keystream(self._bytes).read(size))
+
+    def blocks(self, size: int) -> Iterator[bytearray]:
+        """The same bytes, in blocks of at most 1 MiB."""
+        stream = Keystream(self._bytes)
+        return (stream.read(min(BLOCK, size - start)) for start in range(0, size, BLOCK))
 
     def integers(self, count: int) -> np.ndarray:
         """`count` uniform 64-bit words."""
@@ -115,8 +112,8 @@ class Key:
         pairs = (count + 1) // 2
         both = torch.empty(2, pairs, dtype=torch.float64)
         start = 0
-        for part in self.parts(16 * pairs):
-            first, second = torch.frombuffer(part, dtype=torch.int64).view(2, -1)
+        for block in self.blocks(16 * pairs):
+            first, second = torch.frombuffer(block, dtype=torch.int64).view(2, -1)
             cosine, sine = both[:, start : start + len(first)]
             start += len(first)
             radius = (first & _RADIUS).double().add_(0.5).mul_(2.0**-63).log_().mul_(-2.0).sqrt_().mul_(stddev)

@@ -362,13 +362,13 @@ def test_what_is_inside_is_seen() -> None:
 
 @pytest.mark.parametrize(("eta", "gamma"), [(1.0, 0.2), (0.0, 0.07), (-0.5, 0.05), (2.5, 0.6)])
 def test_the_number_of_runs_is_drawn_from_its_law(eta: float, gamma: float) -> None:
-    drawn = np.array([runs(eta, gamma, Key.from_seed(7).child("runs", number=number)) for number in range(2500)])
-    expected = 2500 * chances(eta, gamma, 2000)
+    drawn = np.array([runs(eta, gamma, Key.from_seed(7).child("runs", number=number)) for number in range(20_000)])
+    expected = 20_000 * chances(eta, gamma, 2000)
     last = int(np.argmax(np.cumsum(expected[::-1])[::-1] < 10))
     seen = np.bincount(np.minimum(drawn, last + 1), minlength=last + 2)[1:].astype(float)
-    wanted = np.append(expected[:last], 2500 - expected[:last].sum())
+    wanted = np.append(expected[:last], 20_000 - expected[:last].sum())
     assert chisquare(seen, wanted).pvalue > 1e-3
-    assert chisquare(seen, 2500 * _other(eta, min(gamma * 1.3, 0.99), last)).pvalue < 1e-3
+    assert chisquare(seen, 20_000 * _other(eta, min(gamma * 1.3, 0.99), last)).pvalue < 1e-3
 
 
 def _other(eta: float, gamma: float, last: int) -> Array:

@@ -56,7 +56,7 @@ def test_what_pictures_show_is_found_and_stands_beside_what_needs_no_model(train
     assert found.baselines["raw pixels, members: accuracy"] > 0.9
     assert found.baselines["commonest, members: accuracy"] < 0.65
     low, high = found.bands["members: accuracy"]
-    assert low < found.numbers["members: accuracy"] < high
+    assert low <= found.numbers["members: accuracy"] <= high and low < 1.0
     assert attacked(trained).numbers == found.numbers
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from sfumato import (
     UnsoundRound,
     classification,
 )  # fmt: skip
+from sfumato.chacha import Keystream
 from sfumato.engine.checkpoint import Checkpoint
 from sfumato.engine.clients import Clients
 from sfumato.engine.cohort import Cohort
@@ -472,15 +473,15 @@ def test_a_model_with_its_own_random_numbers_is_refused() -> None:
 
 
 def test_no_key_is_drawn_from_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[str] = []
-    parts = Key.parts
+    drawn: list[bytes] = []
 
-    def spy(self: Key, size: int) -> Iterator[memoryview]:
-        drawn.append(self.path)
-        return parts(self, size)
+    class Spy(Keystream):
+        def __init__(self, key: bytes) -> None:
+            drawn.append(key)
+            super().__init__(key)
 
     simulation = ready(dp_round(), module=mlp_with_everything(), plan=Plan("stacked", 3))
-    monkeypatch.setattr(Key, "parts", spy)
+    monkeypatch.setattr("sfumato.key.Keystream", Spy)
     last(simulation)
     assert len(drawn) > 10
     assert len(drawn) == len(set(drawn))

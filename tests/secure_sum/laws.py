@@ -9,10 +9,10 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from scipy import stats
 
-from sfumato.chacha import numpy_keystream
 from sfumato.secure_sum import Phase, SumSettings
 from sfumato.secure_sum.messages import Kind, read
 from tests.secure_sum.rounds import Played, agreed, plain, play, rows_of
+from tests.slow_chacha import slow_stream
 
 
 def masked(played: Played, client: int) -> np.ndarray:
@@ -73,7 +73,7 @@ def hkdf(secret: bytes, settings: SumSettings, *words: bytes) -> bytes:
 
 def stream(settings: SumSettings, key: bytes) -> np.ndarray:
     size = settings.dimension * settings.bits // 8
-    return np.frombuffer(b"".join(map(bytes, numpy_keystream(key, size, 64))), f"<u{settings.bits // 8}")
+    return np.frombuffer(slow_stream(key, size), f"<u{settings.bits // 8}")
 
 
 def law_of_whole_keys() -> None:

@@ -285,10 +285,12 @@ def test_adaptation_helps_teachers_in_a_public_domain_of_fainter_digits() -> Non
     public = PublicData("faint", Records(faint, torch.zeros(600)))
 
     def accuracy(adapt: Adaptation | None) -> float:
-        teacher = Teacher(Sgd(lr=0.1, epochs=8, batch_size=50, momentum=0.9), "mlp", adapt=adapt)
-        task = task_for([Records(x[:300], digits.y[:300])], [0], loss=classification(10).loss)
-        return float((teacher.ballots(task, faint, 10)[0].argmax(1) == labels).float().mean())
+        """The mean over teachers that begin with other weights, which matters more than the adaptation in a single one."""
+        teacher = Teacher(Sgd(lr=0.1, epochs=20, batch_size=50, momentum=0.9), "mlp", adapt=adapt)
+        own = [Records(x[:300], digits.y[:300])] * 4
+        ballots = teacher.ballots(task_for(own, range(4), loss=classification(10).loss), faint, 10)
+        return float((ballots.argmax(2) == labels).float().mean())
 
     plain = accuracy(None)
     assert accuracy(Coral(public, 10.0)) > plain + 0.1
-    assert accuracy(Adversarial(public, 1.0)) > plain + 0.02
+    assert accuracy(Adversarial(public, 0.3)) > plain + 0.1

@@ -51,7 +51,7 @@ class Poisson(FreshSampler):
     (1-rate) N(0) + rate N(+1/2) against (1-rate) N(0) + rate N(-1/2), in units of the sensitivity.
 
     >>> Poisson(rate=0.5).draw(10, Key.from_seed(1))
-    array([0, 1, 3, 4, 6])
+    array([0, 3, 4, 6, 7])
     """
 
     rate: float
@@ -113,7 +113,7 @@ class FixedSize(FreshSampler):
     tell how many there are to draw from, which is paid for too.
 
     >>> FixedSize(size=3).draw(10, Key.from_seed(1))
-    array([5, 8, 9])
+    array([5, 7, 9])
     """
 
     size: int

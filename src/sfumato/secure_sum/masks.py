@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from sfumato.chacha import keystream
+from sfumato.chacha import BLOCK, Keystream
 from sfumato.secure_sum.keys import agree, derive
 from sfumato.secure_sum.settings import SumSettings
-
-_PART = 2**18  # bytes in work at once, so that they stay in the cache
 
 
 def empty(settings: SumSettings) -> np.ndarray:
@@ -18,12 +16,11 @@ def empty(settings: SumSettings) -> np.ndarray:
 
 def add_mask(row: np.ndarray, key: bytes, sign: int) -> None:
     """Add the mask of a key to a row in place, or take it away."""
-    start = 0
-    for part in keystream(key, row.nbytes, _PART):
-        mask = np.frombuffer(part, row.dtype)
-        here = row[start : start + len(mask)]
+    stream, length = Keystream(key), BLOCK // row.itemsize
+    for start in range(0, len(row), length):
+        here = row[start : start + length]
+        mask = np.frombuffer(stream.read(here.nbytes), row.dtype)
         (np.add if sign > 0 else np.subtract)(here, mask, out=here)
-        start += len(mask)
 
 
 def sign_of(client: int, other: int) -> int:

@@ -117,6 +117,8 @@ def _check_noise(piece: Any, event: Event, relation: Relation) -> None:
     first, second = _watched(loud, x, y), _watched(loud, x, y, "second")
     for step in (first.flatten(), *first[:5]):
         check_law(step, stated, law)
+    if isinstance(event, PoissonSampled) and relation is Relation.ADD_REMOVE:  # no records, so every batch is empty
+        check_law(_watched(loud, x[:0], y[:0], "empty").flatten(), stated, law)
     check_uncorrelated(first[:-1].flatten(), first[1:].flatten(), "of two steps")
     check_uncorrelated(first.flatten(), second.flatten(), "of two clients")
 
