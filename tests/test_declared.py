@@ -1,4 +1,4 @@
-"""Whatever the code imports is declared in pyproject.toml: what another package happens to bring today, it may not bring tomorrow."""
+"""Every package that the code imports is declared in pyproject.toml: what another one brings along today, it may not tomorrow."""
 
 from __future__ import annotations
 
@@ -40,9 +40,8 @@ def imported(source: str) -> Iterator[str]:
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level:
             yield str(node.module).partition(".")[0]
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in LOADERS and node.args:
-            if isinstance(first := node.args[0], ast.Constant):
-                yield str(first.value).partition(".")[0]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in LOADERS:
+            yield from (str(one.value).partition(".")[0] for one in node.args[:1] if isinstance(one, ast.Constant))
 
 
 def packages(folder: Path, own: set[str]) -> dict[str, set[str]]:

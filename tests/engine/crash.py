@@ -13,6 +13,7 @@ import signal
 import sqlite3
 import sys
 import time
+from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -102,11 +103,10 @@ def reservations(folder: Path) -> int:
     """How many rounds the ledger has on disk."""
     if not (folder / "ledger.sqlite").exists():
         return 0
-    with sqlite3.connect(folder / "ledger.sqlite") as connection:
+    with closing(sqlite3.connect(folder / "ledger.sqlite")) as connection:
         if not connection.execute("SELECT name FROM sqlite_master WHERE name = 'spending'").fetchone():
             return 0
         (count,) = connection.execute("SELECT COUNT(*) FROM spending").fetchone()
-    connection.close()
     return int(count)
 
 

@@ -19,7 +19,9 @@ class _Group(TyperGroup):
 
 
 node = typer.Typer(
-    name="node", cls=_Group, help="Hold one client of a federation: answer its server as node.toml allows, until Ctrl-C."
+    name="node",
+    cls=_Group,
+    help="Hold one client of a federation: answer its server as node.toml allows, until Ctrl-C.",
 )
 
 
