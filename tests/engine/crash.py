@@ -1,4 +1,4 @@
-"""Child processes that train and are killed, at a moment by the clock or at a chosen call. Not a test itself.
+"""Child processes that train and are killed at a chosen call, never by the clock. Not a test itself.
 
 The children come from a fork server that has imported everything and computed nothing, so each costs little and is
 still a process of its own, which SIGKILL ends like any other.
@@ -12,7 +12,6 @@ import os
 import signal
 import sqlite3
 import sys
-import time
 from contextlib import closing
 from importlib import import_module
 from pathlib import Path
@@ -85,18 +84,6 @@ def train(words: list[str], place: Path, kill: Kill | None = None, threads: int 
     child.join(120)
     assert child.exitcode is not None, "the child hangs"
     return child.exitcode
-
-
-def resume_and_kill(folder: Path, seconds: float, threads: int) -> None:
-    """Resume a run, and kill it so many seconds after its next reservation, wherever it is by then."""
-    before = reservations(folder)
-    child = _CONTEXT.Process(target=_train, args=(["--resume", folder.name, "--quiet"], folder.parent, None, threads))
-    child.start()
-    while child.is_alive() and reservations(folder) == before:
-        time.sleep(0.002)
-    child.join(seconds)
-    child.kill()
-    child.join()
 
 
 def reservations(folder: Path) -> int:
