@@ -132,7 +132,6 @@ def test_a_client_stops_by_its_own_line_of_a_shared_ledger(sfumato: Command, bud
     fixed = sfumato("train", *common, "--sample", "fixed:5", "--relation", "add_remove", "--out", "three")
     assert fixed.status == 3 and "common budget of clients 0, 1, 2, 3, 4" in fixed.err  # the whole run, there
     book.set_own_budgets([Budget(1e-3, 1e-5)])
-    book.close()
     none = sfumato("train", *common, "--out", "four")
     assert none.status == 3 and "anything left of its own budget" in none.err
 

@@ -12,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 import typer
 
@@ -163,7 +162,7 @@ def test_a_name_in_the_wrong_place_is_told_where_it_belongs(sfumato: Command, wo
     assert not Path("runs").exists()
 
 
-def _commands(command: Any, path: str = "sfumato") -> Iterator[tuple[str, click.Command]]:
+def _commands(command: Any, path: str = "sfumato") -> Iterator[tuple[str, Any]]:
     yield path, command
     for name, inner in getattr(command, "commands", {}).items():
         yield from _commands(inner, f"{path} {name}")

@@ -1,4 +1,4 @@
-"""Child processes that train and are killed, at a moment by the clock or at a chosen call. Not a test itself.
+"""Child processes that train and are killed at a chosen call, never by the clock. Not a test itself.
 
 The children come from a fork server that has imported everything and computed nothing, so each costs little and is
 still a process of its own, which SIGKILL ends like any other.
@@ -12,7 +12,7 @@ import os
 import signal
 import sqlite3
 import sys
-import time
+from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -86,27 +86,14 @@ def train(words: list[str], place: Path, kill: Kill | None = None, threads: int 
     return child.exitcode
 
 
-def resume_and_kill(folder: Path, seconds: float, threads: int) -> None:
-    """Resume a run, and kill it so many seconds after its next reservation, wherever it is by then."""
-    before = reservations(folder)
-    child = _CONTEXT.Process(target=_train, args=(["--resume", folder.name, "--quiet"], folder.parent, None, threads))
-    child.start()
-    while child.is_alive() and reservations(folder) == before:
-        time.sleep(0.002)
-    child.join(seconds)
-    child.kill()
-    child.join()
-
-
 def reservations(folder: Path) -> int:
     """How many rounds the ledger has on disk."""
     if not (folder / "ledger.sqlite").exists():
         return 0
-    with sqlite3.connect(folder / "ledger.sqlite") as connection:
+    with closing(sqlite3.connect(folder / "ledger.sqlite")) as connection:
         if not connection.execute("SELECT name FROM sqlite_master WHERE name = 'spending'").fetchone():
             return 0
         (count,) = connection.execute("SELECT COUNT(*) FROM spending").fetchone()
-    connection.close()
     return int(count)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.crash import Kill, metrics, reservations, resume_and_kill, stored, train
+from tests.engine.crash import Kill, metrics, reservations, stored, train
 
 ROUNDS = 5
 BUDGET = 4.0
@@ -80,18 +80,21 @@ def test_killed_at_each_stage(kill: Kill, reserved: int, kept: int, begun: Path,
 
 
 def test_killed_again_and_again_at_random(tmp_path: Path) -> None:
-    rounds, moments = 60, random.Random(7)
+    kills, furthest, chosen = 7, 8, random.Random(7)
+    rounds = kills * furthest + 4  # each kill comes in the round that its call is counted in, so some are left after all
     words = [*WORDS, "--rounds", str(rounds), "--noise-multiplier", "4", "--evaluate-every", "10"]
     assert train([*words, "--out", "run"], tmp_path, Kill("before", RESERVE), threads=2) == -9
     (tmp_path / "whole").mkdir()
     whole = copied(tmp_path / "run", tmp_path / "whole")
     assert train(["--resume", "run", "--quiet"], whole.parent, threads=2) == 0
     folder, before = tmp_path / "run", 0
-    for _ in range(7):
-        resume_and_kill(folder, moments.uniform(0.0, 0.1), threads=2)
+    for _ in range(kills):
+        stage = chosen.choice([RESERVE, COMPUTE, CHECKPOINT, RENAME, SETTLE, LINE])
+        kill = Kill(chosen.choice(["before", "after"]), stage, chosen.randint(3, furthest))
+        assert train(["--resume", "run", "--quiet"], tmp_path, kill, threads=2) == -9
         assert reservations(folder) >= max(before, stored(folder))
         before = reservations(folder)
-    assert 7 <= before < rounds, "every kill came in the middle"
+    assert kills <= before < rounds, "every kill came in the middle"
     assert train(["--resume", "run", "--quiet"], tmp_path, threads=2) == 0
     assert_same(folder, whole, rounds)
 

@@ -59,7 +59,6 @@ def test_a_worker_that_is_killed_ends_all_and_they_go_on_to_the_same_bits(tmp_pa
     stored, ledger = Checkpoint.read(folder), Ledger(folder / "ledger.sqlite", None)
     assert stored is not None and torch.equal(stored.params, here.params)
     assert [(one.round, one.attempt) for one in ledger.entries()] == [(number, 0) for number in range(3)]
-    ledger.close()
 
 
 def test_without_torchrun_there_are_no_workers() -> None:

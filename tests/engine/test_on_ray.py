@@ -265,7 +265,6 @@ def test_a_run_goes_on_with_another_number_of_workers_or_none(tmp_path: Path, mo
     for name in ("far", "near"):
         ledger = Ledger(Path(name, "ledger.sqlite"), None, None)
         assert [(one.round, one.attempt) for one in ledger.entries()] == [(number, 0) for number in range(4)]
-        ledger.close()
 
 
 def test_options_that_mean_nothing_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

@@ -24,7 +24,6 @@ def begun(folder: Path, seconds: float = 1e9, **more: Any) -> Simulation:
 
 def finished(run: Simulation) -> torch.Tensor:
     *_, last = run
-    run.spending.close()
     return last.params
 
 
@@ -39,13 +38,11 @@ def test_a_run_that_was_killed_between_checkpoints_ends_as_it_would_have(tmp_pat
     killed = begun(tmp_path / "killed")
     broken_off(killed, 3)
     assert killed.ledger.count == 3 and not any(entry.settled for entry in killed.ledger.entries())
-    killed.spending.close()  # as the end of the process does; nothing is stored
     again = begun(tmp_path / "killed", resume=True)
     assert again.start.round == 0
     assert torch.equal(finished(again), whole)
     after = begun(tmp_path / "killed", resume=True)
     assert after.ledger.count == 5 and all(entry.settled for entry in after.ledger.entries())
-    after.spending.close()
 
 
 def test_who_breaks_off_and_stores_goes_on_from_there(tmp_path: Path) -> None:
@@ -54,7 +51,6 @@ def test_who_breaks_off_and_stores_goes_on_from_there(tmp_path: Path) -> None:
     run.store()
     run.store()  # there is nothing left to write
     assert all(entry.settled for entry in run.ledger.entries())
-    run.spending.close()
     again = begun(tmp_path / "run", resume=True)
     assert again.start.round == 3
     assert torch.equal(finished(again), finished(begun(tmp_path / "whole", seconds=0.0)))
@@ -66,14 +62,11 @@ def test_data_that_may_have_changed_have_a_checkpoint_for_every_round(tmp_path: 
     population = Population.from_function(lambda client: held, size=1, name="changing")
     run = begun(tmp_path / "run", population=population)
     broken_off(run, 3)
-    run.spending.close()
     again = begun(tmp_path / "run", population=population, resume=True)
     assert again.start.round == 3
-    again.spending.close()
 
 
 def test_one_client_has_all_threads_and_nothing_is_tried_out(monkeypatch: Any, tmp_path: Path) -> None:
     monkeypatch.setattr("sfumato.engine.plan.made_up", lambda *_: 1 / 0)
     run = begun(tmp_path / "run")
     assert choose(run.job.slots, run.job.module, run.job.objective, run.job.example, 1) == Plan()
-    run.spending.close()

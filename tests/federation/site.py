@@ -216,11 +216,8 @@ class Site:
     def entries(self, run: str) -> list[Entry]:
         """What the ledger of a run holds."""
         ledger = Ledger(self.folder / run / "ledger.sqlite", None)
-        try:
-            assert ledger.damage() == []
-            return ledger.entries()
-        finally:
-            ledger.close()
+        assert ledger.damage() == []
+        return ledger.entries()
 
     def memory(self, number: int, run: str) -> dict[str, torch.Tensor]:
         """What a node remembers of a run that is over."""

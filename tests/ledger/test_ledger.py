@@ -6,17 +6,22 @@ import json
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sfumato import Plan, classification
 from sfumato.account import accountant
 from sfumato.account.event import FixedSizeSampled, GaussianEvent, NonPrivate, PoissonSampled, Relation, Repeated, Unit
 from sfumato.cli import run
+from sfumato.engine.simulate import simulate
 from sfumato.errors import BudgetExceeded, LedgerError
 from sfumato.ledger.ledger import PROMISE, Budget, Ledger
 from sfumato.ledger.spent import Cost
+from tests.helpers import dp_round, linear, made_up_population
 
 POISSON = PoissonSampled(0.1, GaussianEvent(1.0))
 SWAPPED = Cost(Relation.REPLACE, PoissonSampled(0.1, GaussianEvent(0.5), Relation.REPLACE), None)
@@ -46,15 +51,90 @@ def test_a_reservation_counts_before_it_is_settled(tmp_path: Path) -> None:
 def test_a_full_disk_is_told_and_nothing_is_half_written(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "l.sqlite", "people")
     reserve(ledger, 0)
-    pages = ledger._connection.execute("PRAGMA page_count").fetchone()[0]
-    ledger._connection.execute(f"PRAGMA max_page_count={pages}")
-    with pytest.raises(LedgerError, match="cannot be written: database or disk is full.*Make room"):
-        [reserve(ledger, round) for round in range(1, 1000)]
-    held = ledger.count
-    assert 1 <= held < 1000
-    ledger._connection.execute("PRAGMA max_page_count=100000")
-    reserve(ledger, held)
+    with ledger.connected() as connection:
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        connection.execute(f"PRAGMA max_page_count={pages}")
+        with pytest.raises(LedgerError, match="cannot be written: database or disk is full.*Make room"):
+            [reserve(ledger, round) for round in range(1, 1000)]
+        held = ledger.count
+        assert 1 <= held < 1000
+        connection.execute("PRAGMA max_page_count=100000")
+        reserve(ledger, held)
     assert ledger.count == held + 1 and ledger.damage() == []
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[bool]]:
+    """Which of the connections that were made in the test so far are open."""
+    made: list[sqlite3.Connection] = []
+    connect = sqlite3.connect
+
+    def kept(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        made.append(connect(*arguments, **options))
+        return made[-1]
+
+    def is_open(connection: sqlite3.Connection) -> bool:
+        try:
+            connection.execute("SELECT 1")
+        except sqlite3.ProgrammingError:
+            return False
+        return True
+
+    monkeypatch.setattr(sqlite3, "connect", kept)
+    return lambda: [is_open(connection) for connection in made]
+
+
+def test_a_file_is_open_only_while_it_is_used(tmp_path: Path, opened: Callable[[], list[bool]]) -> None:
+    ledger = Ledger(tmp_path / "l.sqlite", "people")
+    reserve(ledger, 0)
+    assert ledger.count == len(ledger.entries()) == 1 and not ledger.damage()
+    before = len(opened())
+    assert before and not any(opened())
+    with ledger.connected() as connection, ledger.connected() as again:
+        reserve(ledger, 1)
+        assert again is connection and opened() == [*[False] * before, True]
+    assert not any(opened()) and ledger.count == 2
+
+
+def test_a_run_that_ends_or_is_left_leaves_no_file_open(tmp_path: Path, opened: Callable[[], list[bool]]) -> None:
+    for name, rounds in (("whole", 2), ("left", 1)):
+        people, told = (
+            made_up_population([3] * 20),
+            {"folder": tmp_path / name, "shared_ledger": tmp_path / "all.sqlite"},
+        )
+        simulation = simulate(dp_round(), people, linear(), classification(3), rounds=2, plan=Plan(), **told)
+        assert not any(opened())
+        left = iter(simulation)
+        for _ in range(rounds):
+            next(left)
+        assert any(opened())
+        left.close()
+        assert not any(opened()) and simulation.guarantee(1e-3).epsilon is not None
+
+
+def test_a_file_that_is_refused_is_left_closed(tmp_path: Path, opened: Callable[[], list[bool]]) -> None:
+    (tmp_path / "text").write_text("Call me Ishmael." * 100)
+    for population in ("people", None):
+        with pytest.raises(LedgerError):
+            Ledger(tmp_path / "text", population)
+    assert opened() and not any(opened())
+
+
+def test_a_ledger_in_memory_ends_with_the_object(opened: Callable[[], list[bool]]) -> None:
+    ledger = Ledger(None, "people")
+    reserve(ledger, 0)
+    assert opened() == [True]
+    del ledger
+    assert opened() == [False]
+
+
+def test_a_file_that_is_gone_is_not_made_anew(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "l.sqlite", "people")
+    (tmp_path / "l.sqlite").unlink()
+    for use in (lambda: ledger.count, lambda: reserve(ledger, 0)):
+        with pytest.raises(LedgerError, match=r"l\.sqlite cannot be opened"):
+            use()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_same_round_is_reserved_once() -> None:
@@ -99,12 +179,13 @@ def test_the_digest_of_clients_is_the_ledgers_own() -> None:
 
 @pytest.mark.parametrize("schema", ["1", "99"])
 def test_another_schema_is_refused_and_left_as_it_is(schema: str, tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / "l.sqlite") as connection:
+    with closing(sqlite3.connect(tmp_path / "l.sqlite")) as connection, connection:
         connection.execute("CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
         connection.execute("INSERT INTO facts VALUES ('schema', ?)", (schema,))
     with pytest.raises(LedgerError, match=f"schema {schema}, not 2. Use the Sfumato that wrote it"):
         Ledger(tmp_path / "l.sqlite", "people")
-    assert connection.execute("SELECT * FROM facts").fetchall() == [("schema", schema)]
+    with closing(sqlite3.connect(tmp_path / "l.sqlite")) as connection:
+        assert connection.execute("SELECT * FROM facts").fetchall() == [("schema", schema)]
 
 
 def test_a_file_that_is_no_ledger_is_refused(tmp_path: Path) -> None:
@@ -223,7 +304,7 @@ def test_damage_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     reserve(ledger, 0)
     assert run(["ledger", str(path), "--check"]) == 0
     assert "1 reservations, 1 never settled" in capsys.readouterr().out
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE spending SET costs = 'nonsense'")
     assert run(["ledger", str(path), "--check"]) == 2
     assert "reservation 1 cannot be read" in capsys.readouterr().err

@@ -119,9 +119,9 @@ def test_a_run_cannot_join_a_shared_ledger_midway(tmp_path: Path) -> None:
 
 def test_an_older_copy_of_the_shared_ledger_is_refused(tmp_path: Path) -> None:
     path, folder = tmp_path / "shared.sqlite", tmp_path / "run"
-    train(path, folder=folder).spending.close()
+    train(path, folder=folder)
     older = path.read_bytes()
-    train(path, rounds=4, folder=folder, resume=True).spending.close()
+    train(path, rounds=4, folder=folder, resume=True)
     path.write_bytes(older)
     with pytest.raises(LedgerError, match="lacks 2 of the 4 rounds"):
         train(path, rounds=5, folder=folder, resume=True)

@@ -104,7 +104,7 @@ def test_the_joint_staircase_is_drawn_exactly(dimension: int, multiplier: float)
         assert stats.kstest(norms * wrong, below).pvalue < 1e-6
     if dimension > 1:
         part = np.abs(drawn[:, 0]) / norms
-        assert stats.kstest(part, "beta", args=(1, dimension - 1)).pvalue > 1e-6
+        assert stats.kstest(part, stats.beta(1, dimension - 1).cdf).pvalue > 1e-6
         assert abs(np.corrcoef(part, norms)[0, 1]) < 0.15
     assert abs((drawn > 0).mean() - 0.5) < 3.0 / math.sqrt(drawn.size)
     norm, square = moments(dimension, loss, share)

@@ -36,7 +36,7 @@ def test_the_wheel_says_what_it_is(wheel: Path) -> None:
     assert f"\nVersion: {sfumato.__version__}\n" in said
     assert "License-Expression: Apache-2.0" in said and any(name.endswith("/LICENSE") for name in of_wheel(wheel))
     assert any(name.endswith("entry_points.txt") for name in of_wheel(wheel))
-    assert re.search(r"Requires-Python: <3\.14,>=3\.11", said)
+    assert re.search(r"Requires-Python: <3\.15,>=3\.11", said)
 
 
 def test_the_version_is_the_newest_of_the_changes() -> None:

@@ -47,10 +47,7 @@ def asked(recipe: str = "dp-fedavg", features: str = FEATURES, **more: Any) -> R
 
 def entries(folder: Path) -> list[int]:
     """The rounds in a ledger; -1 is the basis."""
-    ledger = Ledger(folder / "ledger.sqlite", None)
-    found = [entry.round for entry in ledger.entries()]
-    ledger.close()
-    return found
+    return [entry.round for entry in Ledger(folder / "ledger.sqlite", None).entries()]
 
 
 def exact_epsilon(mu: float, delta: float) -> float:
@@ -231,7 +228,6 @@ def test_a_shared_budget_is_kept_before_the_basis_is_drawn(tmp_path: Path, monke
     with pytest.raises(BudgetExceeded, match="would bring all runs"):
         Run(prepare(replace(request, seed=8)), tmp_path / "second")
     assert not drawn and not (tmp_path / "second").exists() and ledger.count == 4
-    ledger.close()
 
 
 def test_a_basis_over_the_budget_is_refused() -> None:

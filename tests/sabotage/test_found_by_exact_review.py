@@ -142,7 +142,6 @@ def _twice(folder: Path, round: sfumato.Round, lines: list[Budget], rounds: int)
     list(sfumato.simulate(round, *parts, rounds=3, shared_ledger=ledger))
     book = Ledger(ledger, None)
     book.set_own_budgets(lines)
-    book.close()
     run = sfumato.simulate(round, *parts, rounds=rounds, shared_ledger=ledger)
     done = 0
     try:

@@ -239,7 +239,7 @@ def test_a_run_that_goes_on_tells_its_shared_ledger(tmp_path: Path) -> None:
 
 def test_a_shared_ledger_that_is_gone_or_another_is_refused(tmp_path: Path) -> None:
     book, folder = tmp_path / "shared.sqlite", tmp_path / "run"
-    train(folder=folder, shared_ledger=book).spending.close()
+    train(folder=folder, shared_ledger=book)
     moved = book.rename(tmp_path / "moved.sqlite")
     with pytest.raises(LedgerError, match="is not there. Put it back"):
         train(folder=folder, resume=True, rounds=3)

@@ -48,7 +48,7 @@ def test_a_seed_draws_anew_for_other_settings_which_are_paid_for(tmp_path: Path)
     given = prepared(ledger=str(book), force_ledger=True)
     for number, tried in enumerate([RATES, RATES[:1], RATES]):
         (tmp_path / str(number)).mkdir()
-        Selection.of(given, tried, Law(0.5)).run(tmp_path / str(number), seed=5).spending.close()
+        Selection.of(given, tried, Law(0.5)).run(tmp_path / str(number), seed=5)
     assert Ledger(book, None).count == 2  # the third is the first, to the bit
 
 

@@ -50,7 +50,7 @@ def ready() -> Selection:
 
 def finished(selection: Selection, folder: Path, seed: int | None) -> dict[str, Any]:
     """What run.json says."""
-    selection.run(folder, seed).spending.close()
+    selection.run(folder, seed)
     found: dict[str, Any] = json.loads((folder / "run.json").read_text())
     return found
 
@@ -98,7 +98,6 @@ def test_the_price_is_that_of_the_derivation_and_meets_the_budget(words: str, tm
         event = Selected(compose(trained.after(2), scored.after(1)), LAW.gamma, LAW.eta)
         ledger = Ledger(tmp_path / "run" / "ledger.sqlite", None)
         (entry,) = ledger.entries()
-        ledger.close()
         assert entry.costs[Unit.CLIENT].world == event and entry.costs[Unit.CLIENT].relation is trained.relation
         assert entry.costs[Unit.CLIENT].server is None and entry.settled
         epsilon = accountant().epsilon(event, 1e-3)
@@ -219,16 +218,14 @@ def test_how_many_runs_there_were_is_nowhere(
     for count in (1, 4):
         monkeypatch.setattr(home, "runs", lambda eta, gamma, key, count=count: count)
         calls, folder, begun = 0, tmp_path / "run", time.time_ns()
-        simulation = ready.run(folder, 5)
+        ready.run(folder, 5)
         ended = max(path.stat().st_mtime_ns for path in folder.iterdir())
         assert calls == count
         first = min(path.stat().st_mtime_ns for path in folder.iterdir())
         assert first - begun > count * 20e6 - 5e6 and ended - first < 20e6, "no file is as old as the start"
-        simulation.spending.close()
         assert {path.name for path in folder.iterdir()} == FILES, "losers leave nothing"
         ledger = Ledger(folder / "ledger.sqlite", None)
         entries = [(one.run, one.round, one.attempt, one.settled, one.costs) for one in ledger.entries()]
-        ledger.close()
         texts = {name: (folder / name).read_bytes() for name in sorted(FILES - {"ledger.sqlite"})}
         left.append((entries, texts, capfd.readouterr()))
         folder.rename(tmp_path / f"{count}")
@@ -316,13 +313,12 @@ def test_it_pays_before_it_runs(ready: Selection, tmp_path: Path, monkeypatch: p
         for path in (tmp_path / "run" / "ledger.sqlite", tmp_path / "shared.sqlite"):
             ledger = Ledger(path, None)
             assert [(one.settled, one.costs) for one in ledger.entries()] == [(False, dict(ready.costs))]
-            ledger.close()
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Selection, "_once", nothing_yet)
     with pytest.raises(KeyboardInterrupt):
         sharing(ready, tmp_path).run(tmp_path / "run", None)
-    assert {path.name for path in (tmp_path / "run").iterdir()} == {"ledger.sqlite", "run.lock", *WAL}
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"ledger.sqlite", "run.lock"}
 
 
 def sharing(selection: Selection, place: Path) -> Selection:
@@ -349,7 +345,6 @@ def test_a_budget_stops_it_before_anything_is_trained(
     with pytest.raises(LedgerError, match="its noise comes from a seed"):
         sharing(ready, tmp_path).run(tmp_path / "seeded", 1)
     assert not (tmp_path / "seeded").exists() and ledger.count == 1
-    ledger.close()
 
 
 def test_a_folder_with_something_in_it_is_refused(ready: Selection, tmp_path: Path) -> None:
@@ -384,10 +379,7 @@ def test_killed_in_the_middle_it_is_paid_and_the_next_one_pays_again(tmp_path: P
 
 
 def settled(path: Path) -> list[bool]:
-    ledger = Ledger(path, None)
-    found = [one.settled for one in ledger.entries()]
-    ledger.close()
-    return found
+    return [one.settled for one in Ledger(path, None).entries()]
 
 
 # An attack

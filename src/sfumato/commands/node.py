@@ -5,20 +5,29 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import click
 import typer
+from typer.core import TyperGroup
 
 from sfumato.commands.answers import Json, refusing, show
 from sfumato.errors import BadValue, DataError
 
+
+class _Group(TyperGroup):
+    """Hands over a context of typer's own class; an older typer hands over click's, which is not a dependency."""
+
+    context_class = typer.Context
+
+
 node = typer.Typer(
-    name="node", help="Hold one client of a federation: answer its server as node.toml allows, until Ctrl-C."
+    name="node",
+    cls=_Group,
+    help="Hold one client of a federation: answer its server as node.toml allows, until Ctrl-C.",
 )
 
 
 @node.callback(invoke_without_command=True)
 def run(
-    context: click.Context,  # which typer hands over, whatever it calls it
+    context: typer.Context,
     config: Annotated[
         Path | None, typer.Option(metavar="NODE.TOML", help="What the owner allows, and which server.")
     ] = None,

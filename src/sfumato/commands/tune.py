@@ -102,7 +102,6 @@ def _pay(
             f"best of {len(tried)} settings, by a noisy score of {told['score']:.4f}: {in_words(told['settings'])}"
         )
         tell(simulation, prepared, folder)
-    simulation.spending.close()
 
 
 def _signature() -> inspect.Signature:

@@ -200,7 +200,7 @@ class Simulation:
                 "this run has begun already, and its noise is drawn once only. Call simulate again for another run."
             )
         self.begun = True
-        with closing(self.cohort):
+        with closing(self.cohort), self.spending.connected():
             yield from self._rounds()
 
     def _rounds(self) -> Iterator[Progress]:

@@ -8,7 +8,6 @@ from sfumato.errors import BadValue
 def needs_flower() -> None:
     """Refuse, in words, where the extra is not installed."""
     try:
-        import cryptography  # noqa: F401
         import flwr  # noqa: F401
     except ImportError:
         raise BadValue("runs between machines need Flower: pip install 'sfumato[flower]'.") from None

@@ -18,8 +18,10 @@ import hashlib
 import json
 import os
 import sqlite3
+import threading
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,28 +86,58 @@ class Budget:
 class Ledger:
     """A ledger in a file, or in memory if there is no path. Without `population` an existing file is opened to read.
 
-    `clients` is the identity of the population's clients; None if it has none.
+    `clients` is the identity of the population's clients; None if it has none. A file is open only while something is read or
+    written, or inside of `connected`, so there is nothing to close.
     """
 
     def __init__(self, path: Path | None, population: str | None, clients: str | None = None) -> None:
-        self.path = path
+        self.path, self._lock, self._uses = path, threading.Lock(), 0
         if population is None and (path is None or not path.exists()):
             raise LedgerError(
                 f"there is no ledger {path}. Give the file that --ledger named, or a run's ledger.sqlite."
             )
+        if path is None:  # in memory it is there for as long as the ledger is
+            self._connection, self._uses = _connection(":memory:"), 1
+            weakref.finalize(self, self._connection.close)
         try:
-            self._open(population, clients)
+            if path is not None and population is not None:
+                with closing(_connection(_uri(path, "rwc"))) as connection:
+                    connection.execute("PRAGMA journal_mode=WAL")
+            with self.connected() as connection:
+                self._begin(connection, population, clients)
         except sqlite3.DatabaseError as error:
             raise LedgerError(f"{path} is not a ledger, or it is damaged: {error}.") from error
 
-    def _open(self, population: str | None, clients: str | None) -> None:
-        place = ":memory:" if self.path is None else self.path
-        self._connection = sqlite3.connect(place, timeout=60.0, isolation_level=None, check_same_thread=False)
-        if self.path is not None:
-            self._connection.execute("PRAGMA journal_mode=WAL")
-        self._connection.execute("PRAGMA synchronous=FULL")
+    @contextmanager
+    def connected(self) -> Iterator[sqlite3.Connection]:
+        """One connection for whatever is done inside, and inside of that: opening one costs as much as writing does.
+
+        It changes nothing of what is on disk, or when: each transaction is there as soon as it ends.
+        """
+        with self._lock:
+            if not self._uses:
+                self._connection = self._connect()
+            self._uses += 1
+        try:
+            yield self._connection
+        finally:
+            with self._lock:
+                self._uses -= 1
+                if not self._uses:
+                    self._connection.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        assert self.path is not None, "in memory there is one already"
+        try:
+            return _connection(_uri(self.path, "rw"))  # a file that is gone is not made anew
+        except sqlite3.OperationalError as error:
+            raise LedgerError(
+                f"{self.path} cannot be opened: {error}. Put it back where it was, or correct its permissions."
+            ) from error
+
+    def _begin(self, connection: sqlite3.Connection, population: str | None, clients: str | None) -> None:
         if population is not None:
-            self._connection.executescript(_TABLES)
+            connection.executescript(_TABLES)
             self._set_fact("schema", str(SCHEMA), "IGNORE")
         if self.fact("schema") != str(SCHEMA):
             raise LedgerError(
@@ -176,16 +208,17 @@ class Ledger:
         return self.path is not None
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _writing(self) -> Iterator[sqlite3.Connection]:
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:  # sqlite ends it by itself where the disk is full
-                    self._connection.execute("ROLLBACK")
-                raise
+            with self.connected() as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield connection
+                    connection.execute("COMMIT")
+                except BaseException:
+                    if connection.in_transaction:  # sqlite ends it by itself where the disk is full
+                        connection.execute("ROLLBACK")
+                    raise
         except sqlite3.OperationalError as error:
             raise LedgerError(
                 f"{self.path} cannot be written: {error}. Nothing is drawn that it does not hold. Make room on its disk, or mend "
@@ -198,11 +231,15 @@ class Ledger:
         return None if row is None else str(row[0])
 
     def _set_fact(self, name: str, value: str, otherwise: str = "REPLACE") -> None:
-        with self._writing():
-            self._connection.execute(f"INSERT OR {otherwise} INTO facts VALUES (?, ?)", (name, value))
+        with self._writing() as connection:
+            connection.execute(f"INSERT OR {otherwise} INTO facts VALUES (?, ?)", (name, value))
+
+    def _rows(self, query: str, *values: object) -> list[Any]:
+        with self.connected() as connection:
+            return connection.execute(query, values).fetchall()
 
     def _row(self, query: str, *values: object) -> Any:
-        return self._connection.execute(query, values).fetchone()
+        return next(iter(self._rows(query, *values)), None)
 
     @property
     def shared(self) -> tuple[Path, str] | None:
@@ -232,8 +269,8 @@ class Ledger:
         if budget is not None:
             self._set_fact("budget", json.dumps([budget.epsilon, budget.delta, budget.unit]))
         elif self.fact("budget") is not None:
-            with self._writing():
-                self._connection.execute("DELETE FROM facts WHERE name = 'budget'")
+            with self._writing() as connection:
+                connection.execute("DELETE FROM facts WHERE name = 'budget'")
 
     @property
     def own_budgets(self) -> tuple[Budget, ...]:
@@ -262,7 +299,7 @@ class Ledger:
     ) -> int:
         """Commit a round's cost before it is computed; the number of the reservation, old or new."""
         written = json.dumps({str(unit): cost.to_json() for unit, cost in costs.items()}, sort_keys=True)
-        with self._writing():
+        with self._writing() as connection:
             row = self._row("SELECT id, run, round, inputs, costs FROM spending WHERE key = ?", key)
             if row is not None:
                 if row[1:] != (run, round, inputs, written):
@@ -272,7 +309,7 @@ class Ledger:
                     )
                 return int(row[0])
             self.check(costs)
-            cursor = self._connection.execute(
+            cursor = connection.execute(
                 "INSERT INTO spending (run, round, attempt, key, inputs, costs, seeded) VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (run, round, attempt, key, inputs, written, int(seeded)),
             )
@@ -297,8 +334,8 @@ class Ledger:
 
     def settle(self, *reservations: int) -> None:
         """Say that the output of rounds is stored."""
-        with self._writing():
-            self._connection.executemany(
+        with self._writing() as connection:
+            connection.executemany(
                 "UPDATE spending SET settled = 1 WHERE id = ?", [(reservation,) for reservation in reservations]
             )
 
@@ -308,7 +345,7 @@ class Ledger:
 
     def after(self, round: int) -> list[tuple[int, str]]:
         """Attempt and inputs of every reservation from `round` on."""
-        rows = self._connection.execute("SELECT attempt, inputs FROM spending WHERE round >= ?", (round,))
+        rows = self._rows("SELECT attempt, inputs FROM spending WHERE round >= ?", round)
         return [(int(attempt), str(inputs)) for attempt, inputs in rows]
 
     def count_of(self, run: str) -> int:
@@ -342,16 +379,14 @@ class Ledger:
 
     def entries(self) -> list[Entry]:
         """All reservations, in order."""
-        rows = self._connection.execute(
-            "SELECT id, run, round, attempt, seeded, settled, costs FROM spending ORDER BY id"
-        )
+        rows = self._rows("SELECT id, run, round, attempt, seeded, settled, costs FROM spending ORDER BY id")
         return [
             Entry(number, run, round, attempt, bool(seeded), bool(settled), _costs(written))
             for number, run, round, attempt, seeded, settled, written in rows
         ]
 
     def _counted(self) -> list[tuple[dict[Unit, Cost], int]]:
-        rows = self._connection.execute("SELECT costs, COUNT(*) FROM spending GROUP BY costs ORDER BY MIN(id)")
+        rows = self._rows("SELECT costs, COUNT(*) FROM spending GROUP BY costs ORDER BY MIN(id)")
         return [(_costs(written), int(times)) for written, times in rows]
 
     def spent(self, unit: Unit) -> Cost | None:
@@ -360,17 +395,27 @@ class Ledger:
 
     def damage(self) -> list[str]:
         """What is wrong with the file, in sentences."""
-        found = [str(row[0]) for row in self._connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
-        for number, written in self._connection.execute("SELECT id, costs FROM spending ORDER BY id"):
+        found = [str(row[0]) for row in self._rows("PRAGMA integrity_check") if row[0] != "ok"]
+        for number, written in self._rows("SELECT id, costs FROM spending ORDER BY id"):
             try:
                 _costs(written)
             except Exception as error:
                 found.append(f"reservation {number} cannot be read: {error}")
         return found
 
-    def close(self) -> None:
-        """Let go of the file."""
-        self._connection.close()
+
+def _uri(path: Path, mode: str) -> str:
+    return f"{path.absolute().as_uri()}?mode={mode}"
+
+
+def _connection(place: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(place, timeout=60.0, isolation_level=None, check_same_thread=False, uri=True)
+    try:
+        connection.execute("PRAGMA synchronous=FULL")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _costs(written: str) -> dict[Unit, Cost]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,10 +63,13 @@ class Spending:
         for ledger in dict.fromkeys(ledger for ledger, _ in reservations):
             ledger.settle(*(reservation for of, reservation in reservations if of is ledger))
 
-    def close(self) -> None:
-        """Let go of the ledgers."""
-        for ledger in self._ledgers():
-            ledger.close()
+    @contextmanager
+    def connected(self) -> Iterator[None]:
+        """One connection to each ledger for whatever is done inside."""
+        with ExitStack() as stack:
+            for ledger in self._ledgers():
+                stack.enter_context(ledger.connected())
+            yield
 
     def _ledgers(self) -> list[Ledger]:
         return [self.own] if self.shared is None else [self.shared, self.own]
@@ -147,7 +152,6 @@ def _remembered(path: Path, name: str, given: Path | None, own: Ledger, run: str
             f"{place} lacks {missing} of the {own.count} rounds that the run of {own.path} has behind it, so it is an older copy. "
             "Restore the newest one, with its -wal file if there is one."
         )
-    found.close()
     return Ledger(place, population.name, population.identity)
 
 

@@ -12,7 +12,6 @@ import json
 import math
 import sqlite3
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -140,8 +139,7 @@ def _event(path: Path, unit: str) -> Event | None:
     if not path.exists() or unit not in list(Unit):
         return None
     try:
-        with closing(Ledger(path, None)) as book:
-            spent = book.spent(Unit(unit))
+        spent = Ledger(path, None).spent(Unit(unit))
     except (SfumatoError, sqlite3.Error, ValueError, KeyError):
         return None
     return None if spent is None else spent.world

@@ -21,8 +21,4 @@ def budgeted(
     path = Path(request.ledger) if request.ledger else None
     if path is None or not path.exists() or round.nonprivate or round.unproven:
         return round
-    ledger = Ledger(path, None)
-    try:
-        return stopping(round, ledger, request.rounds, size, dimension)
-    finally:
-        ledger.close()
+    return stopping(round, Ledger(path, None), request.rounds, size, dimension)

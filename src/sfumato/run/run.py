@@ -114,7 +114,6 @@ class Run:
             **self._same,
         )
         if basis is not None and simulation.ledger.count == simulation.ledger.rounds:
-            simulation.spending.close()
             simulation.cohort.close()
             raise LedgerError(
                 f"{simulation.ledger.path} does not hold what the basis of this run has cost, so what was spent is not known. "
@@ -146,12 +145,8 @@ class Run:
             basis.round, population, module, prepared.objective, rounds=1, resume=resume, step=STEP,
             ledger=self._ledger, **self._same,
         )  # fmt: skip
-        try:
-            # if it was drawn before, it is kept where the step was left
-            state = next((progress.state for progress in step), step.start.state)
-        finally:
-            if step.spending.shared is not None:
-                step.spending.shared.close()
+        # if it was drawn before, it is kept where the step was left
+        state = next((progress.state for progress in step), step.start.state)
         basis = basis.learn(state["release"])
         if self.folder is not None and basis.learnt is not None:
             write_atomically(self.folder / FILE, basis.learnt.to_bytes())
@@ -284,15 +279,12 @@ class Run:
             self._lock.forget_run()
 
     def close(self) -> None:
-        """Let go of what computes, of the ledgers and of the folder; what they hold is on disk."""
+        """Let go of what computes, and of the folder."""
         if hasattr(self, "simulation"):
             try:
                 self._store()
             finally:
                 self.simulation.cohort.close()
-                self.simulation.spending.close()
-        elif self._ledger is not None:
-            self._ledger.close()
         self._release()
 
     def _store(self) -> None:

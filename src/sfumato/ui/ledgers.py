@@ -34,7 +34,8 @@ def contents(runs: Runs, name: str, delta: float | None) -> dict[str, Any]:
         runs.find(name)
     if path not in runs.ledgers:
         check_own(path)
-    with closing(Ledger(path, None)) as book:
+    book = Ledger(path, None)
+    with book.connected():
         if damage := book.damage():
             raise LedgerError(f"{path.name} is damaged: " + "; ".join(damage))
         at = check_delta(_own_delta(book) if delta is None else delta)
@@ -64,7 +65,7 @@ def _own_delta(book: Ledger) -> float:
 
 
 def _is_ledger(path: Path) -> bool:
-    """Whether a file is a ledger, found out without writing to it: a `Ledger` would change the journal of any database."""
+    """Whether a file is a ledger, found out without writing to it."""
     try:
         check_own(path)
         with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as book:

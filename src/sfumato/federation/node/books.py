@@ -43,14 +43,9 @@ class Books:
         """
         with unwritable():
             own = _opened(policy.place / "ledger.sqlite", policy.name, policy.budget, make)
-            try:
-                total = _opened(policy.folder / "total.sqlite", "all data sets", policy.total, make)
-                try:
-                    yield Books(own, total, policy.name)
-                finally:
-                    total.close()
-            finally:
-                own.close()
+            total = _opened(policy.folder / "total.sqlite", "all data sets", policy.total, make)
+            with own.connected(), total.connected():
+                yield Books(own, total, policy.name)
 
     def heard(self, run: str) -> Heard:
         """How much of a promise is recorded."""
