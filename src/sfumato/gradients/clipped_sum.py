@@ -88,7 +88,7 @@ class ClippedSum:
             raise BadValue(f"the row has shape {tuple(row.shape)}, the layout's is ({self.layout.dimension},).")
         if len(x) != len(y):
             raise BadValue(f"{len(x)} records with {len(y)} targets. Give one target for each record.")
-        total = torch.zeros(self.layout.dimension)
+        total = torch.zeros(self.layout.dimension, device=row.device)
         if len(x) == 0:
             return total
         with self._copy() as copied:
@@ -125,7 +125,7 @@ class ClippedSum:
             for one, of in zip(torch.split(x, 1), torch.split(y, 1), strict=True):
                 self._add(total, one_by_one, problem, row, one, of)
             return
-        norms = (record_sizes if self.order == 1 else record_norms)(pieces, len(x))
+        norms = (record_sizes if self.order == 1 else record_norms)(pieces, x)
         usable = norms <= _longest(self.norm)
         if usable.all():
             add_pieces(total, self.layout, pieces, clip_factors(norms, self.norm))
