@@ -78,7 +78,7 @@ class Adam(StepRule):
         return {
             "first": torch.zeros_like(params),
             "second": torch.zeros_like(params),
-            "count": torch.zeros((), dtype=torch.int64),
+            "count": torch.zeros((), dtype=torch.int64, device=params.device),
         }
 
     def step(self, params: Row, state: State, update: Row) -> tuple[Row, State]:
@@ -113,7 +113,10 @@ class Averaged(StepRule):
             raise BadValue("Averaged(Averaged(...)): an average of averages. Wrap the optimizer once.")
 
     def start(self, params: Row) -> State:
-        nothing = {"average": torch.zeros_like(params), "count": torch.zeros((), dtype=torch.int64)}
+        nothing = {
+            "average": torch.zeros_like(params),
+            "count": torch.zeros((), dtype=torch.int64, device=params.device),
+        }
         inner = self.inner.start(params)
         return {**{f"inner.{name}": value for name, value in inner.items()}, **nothing}
 
