@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
-from sfumato.errors import UnsoundRound
+from sfumato.errors import BadValue, UnsoundRound
 from sfumato.gradients import (
     Batch,
     ClippedSum,
@@ -266,6 +266,18 @@ def test_a_total_on_the_cpu_is_refused() -> None:
 
     with pytest.raises(MixedDevices):
         added()
+
+
+@pytest.mark.parametrize("precision", ["high", "medium"])
+def test_coarse_products_are_refused(precision: str) -> None:
+    """TF32 keeps 11 bits of a factor and bfloat16 8, and a clipped gradient has 2^-20 to spare."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        with pytest.raises(BadValue, match=f"products is {precision}"):
+            clipped("mlp", "cpu")
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def test_records_that_mix_are_found_elsewhere_too() -> None:

@@ -44,6 +44,19 @@ def _longest(norm: float) -> float:
     return min(torch.finfo(torch.float32).max, norm * 2.0**100)
 
 
+def _refuse_coarse_products() -> None:
+    """TF32 and bfloat16 round a term of the sum by up to 2^-8 of it, and the factors leave it 2^-20."""
+    try:
+        precision = torch.get_float32_matmul_precision()
+    except RuntimeError:  # it was set for some backends
+        precision = "other for some backends"
+    if precision != "highest":
+        raise BadValue(
+            f"the precision of float32 products is {precision}: a clipped gradient would be rounded to more than its norm. Call "
+            'torch.set_float32_matmul_precision("highest").'
+        )
+
+
 class ClippedSum:
     """`sum_i g_i min(1, norm / |g_i|)` over the records' gradients `g_i`, as one float32 row: ClippedSum(...)(row, x, y).
 
@@ -88,6 +101,7 @@ class ClippedSum:
             raise BadValue(f"the row has shape {tuple(row.shape)}, the layout's is ({self.layout.dimension},).")
         if len(x) != len(y):
             raise BadValue(f"{len(x)} records with {len(y)} targets. Give one target for each record.")
+        _refuse_coarse_products()
         total = torch.zeros(self.layout.dimension, device=row.device)
         if len(x) == 0:
             return total
