@@ -13,6 +13,7 @@ import torch
 from sfumato.claim import Claim
 from sfumato.errors import BadValue, nearest
 from sfumato.pieces.protocol import State, StepRule
+from sfumato.pieces.wrapper import forward_hooks
 from sfumato.shapes import Row
 
 
@@ -95,6 +96,7 @@ class Adam(StepRule):
 
 
 @dataclass(frozen=True)
+@forward_hooks
 class Averaged(StepRule):
     """Another optimizer whose iterates are averaged: training goes on from the last one, and the average is reported.
 
