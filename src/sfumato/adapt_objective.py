@@ -94,8 +94,9 @@ def _per_record(loss: Any, alike: bool) -> PerRecord:
 def _outputs(module: nn.Module, x: Tensor) -> tuple[int, ...]:
     """The shape of a model's outputs for one record; a model that cannot take such records is refused where all are checked."""
     try:
+        device = next((p.device for p in module.parameters()), x.device)
         with torch.no_grad():
-            found = copy.deepcopy(module).eval()(torch.zeros((2, *x.shape[1:]), dtype=x.dtype))
+            found = copy.deepcopy(module).eval()(torch.zeros((2, *x.shape[1:]), dtype=x.dtype, device=device))
         return tuple(found.shape[1:])
     except Exception as error:
         raise BadValue(

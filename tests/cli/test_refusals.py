@@ -149,6 +149,7 @@ BAD_WORDS = {
     # devices
     "train --device cuda:99": "cuda:99",
     "train --device gpu": "device='gpu'",
+    "train --device mps": "float64, which mps does not have",
     # files and folders
     "train --config nothing.toml": "nothing.toml",
     "train --resume nothing": "--resume nothing",

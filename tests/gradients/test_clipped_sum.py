@@ -314,8 +314,8 @@ def sum_and_norms(clipped: ClippedSum, row: Tensor, x: Tensor, y: Tensor) -> tup
     """The clipped sum, and what each record's norm was found to be before the clip."""
     seen: list[Tensor] = []
 
-    def record_norms(pieces: Any, records: int) -> Tensor:
-        seen.append(record_gradients.record_norms(pieces, records))
+    def record_norms(pieces: Any, x: Tensor) -> Tensor:
+        seen.append(record_gradients.record_norms(pieces, x))
         return seen[-1]
 
     with pytest.MonkeyPatch.context() as patch:

@@ -36,7 +36,7 @@ def clients(numbers: int) -> list[Tensor]:
 
 
 def rows(piece: SecondMoments, every: list[Tensor]) -> Tensor:
-    task: Any = Tasks([Records(x, torch.zeros(len(x))) for x in every])
+    task: Any = Tasks(torch.zeros(1), [Records(x, torch.zeros(len(x))) for x in every])
     return piece.train(task).double()
 
 
@@ -44,6 +44,7 @@ def rows(piece: SecondMoments, every: list[Tensor]) -> Tensor:
 class Tasks:
     """As much of a task as moments need."""
 
+    params: Tensor
     clients: list[Records]
 
 

@@ -7,19 +7,18 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sfumato.claim import Claim
-from sfumato.data.population import Records
-from sfumato.gradients import LossPerRecord
 from sfumato.local.task import Task
 from sfumato.pieces.context import Context, Facts
 from sfumato.pieces.protocol import Aggregate, ClientPiece, LocalPiece, ServerPiece, State, StepRule
+from sfumato.pieces.wrapper import forward_hooks
 from sfumato.shapes import Rows
-from sfumato.update import Layout
 
 
 @dataclass(frozen=True)
+@forward_hooks
 class Canaries(LocalPiece):
     """Clients from number `first` on send what `rows` holds for them, one row each; those before train by `inner`.
 
@@ -42,46 +41,12 @@ class Canaries(LocalPiece):
     def carry(self, claim: Claim) -> Claim:
         return self.inner.carry(claim)
 
-    def unproven(self, claim: Claim) -> Claim:
-        return self.inner.unproven(claim)
-
-    @property
-    def keeps_grid(self) -> bool:
-        return self.inner.keeps_grid
-
-    @property
-    def keeps_distances(self) -> bool:
-        return self.inner.keeps_distances
-
-    @property
-    def named(self) -> tuple[tuple[int, ...], ...]:
-        return self.inner.named
-
-    @property
-    def by_number(self) -> bool:
-        return self.inner.by_number
-
-    def noise_and_norm(self) -> tuple[float, float | None] | None:
-        return self.inner.noise_and_norm()
-
     def prepare(self, facts: Facts) -> Tensor | None:
         return self.inner.prepare(facts) if self.first else None
 
-    def message_length(self, layout: Layout) -> int:
-        return self.inner.message_length(layout)
-
-    def check(self, module: nn.Module, loss: LossPerRecord, example: Records) -> None:
-        self.inner.check(module, loss, example)
-
-    def controlled(self, round: int) -> float | None:
-        return self.inner.controlled(round)
-
-    @property
-    def one_by_one(self) -> bool:
-        return self.inner.one_by_one
-
 
 @dataclass(frozen=True)
+@forward_hooks
 class WatchedNoise(ServerPiece):
     """The server's noise, and whoever sees what comes out of it: all that the proof says anybody sees."""
 
@@ -96,28 +61,9 @@ class WatchedNoise(ServerPiece):
     def carry(self, claim: Claim) -> Claim:
         return self.inner.carry(claim)
 
-    def unproven(self, claim: Claim) -> Claim:
-        return self.inner.unproven(claim)
-
-    @property
-    def keeps_grid(self) -> bool:
-        return self.inner.keeps_grid
-
-    @property
-    def keeps_distances(self) -> bool:
-        return self.inner.keeps_distances
-
-    def noise_and_norm(self) -> tuple[float, float | None] | None:
-        return self.inner.noise_and_norm()
-
-    def start(self) -> Tensor | None:
-        return self.inner.start()
-
-    def follow(self, value: Tensor, context: Context) -> Tensor | None:
-        return self.inner.follow(value, context)
-
 
 @dataclass(frozen=True)
+@forward_hooks
 class WatchedSum(Aggregate):
     """A sum that is private because of the noise in its rows, and whoever sees it."""
 
@@ -134,21 +80,6 @@ class WatchedSum(Aggregate):
 
     def carry(self, claim: Claim) -> Claim:
         return self.inner.carry(claim)
-
-    def unproven(self, claim: Claim) -> Claim:
-        return self.inner.unproven(claim)
-
-    @property
-    def keeps_grid(self) -> bool:
-        return self.inner.keeps_grid
-
-    @property
-    def keeps_distances(self) -> bool:
-        return self.inner.keeps_distances
-
-    @property
-    def divisor(self) -> float | None:
-        return self.inner.divisor
 
 
 @dataclass(frozen=True)

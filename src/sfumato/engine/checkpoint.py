@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,12 @@ class Checkpoint:
     state: dict[str, torch.Tensor]
     memory: dict[int, dict[str, torch.Tensor]] = field(default_factory=dict)  # what clients keep, by client and name
     kept: dict[str, torch.Tensor] = field(default_factory=dict)  # what pieces keep, by place
+
+    def to(self, device: str) -> Checkpoint:
+        """The same on a device: what was read, and what pieces begin with, is on the CPU."""
+        state, kept = ({name: value.to(device) for name, value in held.items()} for held in (self.state, self.kept))
+        memory = {client: {name: row.to(device) for name, row in rows.items()} for client, rows in self.memory.items()}
+        return replace(self, params=self.params.to(device), state=state, memory=memory, kept=kept)
 
     def write(self, folder: Path) -> None:
         facts: dict[str, Any] = {"round": self.round, "attempt": self.attempt, "description": self.description}

@@ -162,7 +162,8 @@ class Clients:
     def train_on(self, params: torch.Tensor, opening: Opening, data: PublicData) -> torch.Tensor:
         """The row that local training gives on public data."""
         start = Start(params, opening, opening.key)
-        return self._train(self._task(start, [-1], [data.records], [opening.key.child("public")]), [-1])[0]
+        key = opening.key.child("public")
+        return self._train(self._task(start, [-1], [self._moved(data.records)], [key]), [-1])[0]
 
     def _task(self, start: Start, ids: list[int], clients: list[Records], keys: list[Key]) -> Task:
         forward, layout = self.plan.forward(_own_copy(self.job.module)), self.job.slots.layout
@@ -185,7 +186,12 @@ class Clients:
                     f"client {client}: {name} have shape {tuple(found.shape[1:])} and type {found.dtype}, but other clients' have "
                     f"{tuple(wanted.shape[1:])} and {wanted.dtype}. Mend the client's data, or leave the client out."
                 )
-        return Records(records.x.to(example.x.device), records.y.to(example.y.device))
+        return self._moved(records)
+
+    def _moved(self, records: Records) -> Records:
+        """The records where the model is."""
+        device = self.job.example.x.device
+        return Records(records.x.to(device), records.y.to(device))
 
     def _train(self, task: Task, ids: list[int]) -> torch.Tensor:
         local = self.job.slots.round.local

@@ -32,7 +32,7 @@ class Cohort:
     ) -> Opening:
         """Begin a round: let the pieces prepare what all clients share. `key` is that of the round's opening."""
         train = partial(self.clients.train_on, params, Opening(number, key))
-        return self.clients.job.slots.open(number, key, kept, train, state)
+        return self.clients.job.slots.open(number, key, kept, train, state).to(params.device)
 
     def total(
         self,
@@ -53,7 +53,7 @@ class Cohort:
         """
         slots = self.clients.job.slots
         start = Start(params, opening, clients, memory or {}, lasting or clients, attempt, reserved)
-        found = added(slots, opening, self.workers.blocks(start, ids))
+        found = added(slots, start, self.workers.blocks(start, ids))
         self._trained = found.stays
         return self._seen(found, opening, channel) if slots.gathers else found.total
 

@@ -107,7 +107,7 @@ class Worker:
         try:
             here, facts = self._prepared()
             began = time.perf_counter()
-            block = added(here.clients.job.slots, start.opening, here.blocks(start, ids))
+            block = added(here.clients.job.slots, start, here.blocks(start, ids))
             return Answer(block, facts, socket.gethostname(), time.perf_counter() - began)
         except SfumatoError as error:
             return DataError(str(error))

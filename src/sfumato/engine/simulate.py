@@ -97,14 +97,15 @@ def simulate(
     people = Cohort(Clients(job, population, start.plan, diagnostics), cohort)
     inputs = Inputs.of(root, population, start.plan, people.workers.kernels(), seed is not None)
     attempt = attempt_of(ledger, start, inputs.replay, ahead=bool(step))
-    start = replace(start, attempt=attempt, params=start.params.to(device))
+    start = replace(start, attempt=attempt).to(device)
     limits = (*(() if budget is None else (Budget(*budget, derivation.primary.unit),)), *own_budgets)
     spending = Spending(
         ledger, shared, derivation, name, inputs.replay, seed is not None, limits, bool(step), learn is not None
     )
-    # Data that may have changed get new noise when rounds are computed again, which is paid for: so none ever are.
-    # Nor with exact noise, which promises something of the last bit: no check can tell that another machine gives the same.
-    seconds = 0.0 if population.fingerprint is None or job.slots.alone else checkpoint_seconds
+    # Data that may have changed get new noise when rounds are computed again, which is paid for: so none ever are. Nor on a GPU,
+    # nor with exact noise, which promises something of the last bit: no check can tell that another machine gives the same.
+    again = population.fingerprint is not None and not job.slots.alone and device == "cpu"
+    seconds = checkpoint_seconds if again else 0.0
     facts = (rounds, root, place, start, diagnostics, inputs.data, people, seconds, learn)
     return Simulation(job, derivation, population, spending, *facts)
 
@@ -193,11 +194,25 @@ def _first(job: Job, population: Population, described: str, plan: Plan | None, 
 
 
 def _check_device(device: str) -> None:
-    if device != "cpu" and not re.fullmatch(r"cuda(:\d+)?", device):
-        raise BadValue(f"device={device!r}: use cpu or cuda.")
-    found = torch.cuda.device_count() if device != "cpu" else 0
-    if device != "cpu" and int(device.partition(":")[2] or 0) >= found:
-        raise BadValue(f"device={device!r}: torch finds {found or 'no'} CUDA devices on this machine. Use cpu.")
+    """Refuse a device that is not there, or that has no float64, in which norms are taken and sums are made."""
+    if not re.fullmatch(r"cpu|(cuda|xpu|mps)(:\d+)?", device):
+        raise BadValue(f"device={device!r}: there is no such device. Use cpu, cuda or xpu.")
+    kind, _, number = device.partition(":")
+    if kind == "cpu":
+        return
+    if kind == "mps":
+        raise BadValue(f"device={device!r}: norms are taken in float64, which mps does not have. Use cpu.")
+    found = torch.get_device_module(kind).device_count()
+    if int(number or 0) >= found:
+        raise BadValue(
+            f"device={device!r}: torch finds {found or 'no'} {kind.upper()} devices on this machine. Use cpu."
+        )
+    try:
+        torch.zeros(1, dtype=torch.float64, device=device)
+    except Exception as error:  # an XPU may lack it, and a driver may be broken
+        raise BadValue(
+            f"device={device!r}: torch makes no float64 tensor there, in which norms are taken: {error}. Use cpu."
+        ) from error
 
 
 def _example(population: Population, device: str) -> Records:

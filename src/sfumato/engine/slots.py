@@ -40,6 +40,13 @@ class Opening:
     prepared: dict[int, torch.Tensor] = field(default_factory=dict)
     local: torch.Tensor | None = None  # what local training prepared
 
+    def to(self, device: torch.device | str) -> Opening:
+        """The same where the parameters are: pieces prepare and keep their tensors wherever they like."""
+        kept = {place: value.to(device) for place, value in self.kept.items()}
+        prepared = {nth: value.to(device) for nth, value in self.prepared.items()}
+        local = None if self.local is None else self.local.to(device)
+        return replace(self, kept=kept, prepared=prepared, local=local)
+
 
 @dataclass(frozen=True)
 class Slots:
@@ -105,17 +112,19 @@ class Slots:
             found[_CONTROL] = torch.zeros(self.layout.dimension)
         return {place: value for place, value in found.items() if value is not None}
 
-    def width(self, opening: Opening) -> int:
-        nobody = torch.zeros(0, self.length)
-        return int(self.messages(nobody, torch.zeros(0, dtype=torch.int64), (), opening, ()).shape[1])
+    def width(self, opening: Opening, device: torch.device | str = "cpu") -> int:
+        """How many coordinates a message has; the opening's tensors are on this device."""
+        nobody, sizes = torch.zeros(0, self.length, device=device), torch.zeros(0, dtype=torch.int64, device=device)
+        return int(self.messages(nobody, sizes, (), opening, ()).shape[1])
 
     def check(self, seen: MessageContext) -> None:
         """Go through a round with nobody's data, so that pieces that do not fit together are refused before anything is spent."""
-        keys = Keys.of(Key.from_seed(0))
-        kept = self.start()
+        keys, device = Keys.of(Key.from_seed(0)), seen.params.device
+        kept = {place: value.to(device) for place, value in self.start().items()}
         state = self.round.optimizer.start(seen.params)
-        opening = self.open(0, keys.opening(0), kept, lambda data: torch.zeros(self.length), state)
-        rows, sizes = torch.zeros(2, self.length), torch.ones(2, dtype=torch.int64)
+        trained = torch.zeros(self.length, device=device)
+        opening = self.open(0, keys.opening(0), kept, lambda data: trained, state).to(device)
+        rows, sizes = trained.expand(2, -1).clone(), torch.ones(2, dtype=torch.int64, device=device)
         messages = self.messages(
             rows, sizes, [client_key(keys.clients, client, 0) for client in range(2)], opening, range(2)
         )
@@ -197,7 +206,7 @@ class Slots:
             return aggregate.finish(total.double(), weight)  # float64 until the noise is in it
         assert isinstance(aggregate, MessageAggregate) and seen is not None, "it sees messages"
         (claim,) = self._claims("aggregate")
-        found = aggregate.combine(total, replace(seen, claim=claim)) if len(total) else torch.zeros(total.shape[1])
+        found = aggregate.combine(total, replace(seen, claim=claim)) if len(total) else total.new_zeros(total.shape[1])
         return found.double()
 
     def release(

@@ -6,12 +6,12 @@ and on the number of shards, and never on who computed a shard, when, or how oft
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
 
@@ -99,6 +99,9 @@ class Here:
         self._executor = executor or self._pool
 
     def kernels(self) -> tuple[object, ...]:
+        """A GPU adds in whatever order its threads come, so it promises no bits: its name is given once."""
+        if self.clients.job.example.x.device.type != "cpu":
+            return (os.urandom(16),)
         return kernels_here() if self._plan.shards == 1 else (*kernels_here(), *kernels_of_a_shard())
 
     def assumptions(self) -> tuple[str, ...]:
@@ -122,7 +125,7 @@ class Here:
         slots = self.clients.job.slots
         for shard in cut(ids, self._plan.shards):
             with self._waiting():  # a shard is computed by one thread, here as on a cluster
-                block = added(slots, start.opening, self._of(start, shard))
+                block = added(slots, start, self._of(start, shard))
             yield block
 
     def _of(self, start: Start, ids: Sequence[int]) -> Iterator[Block]:
@@ -158,20 +161,22 @@ def cut(ids: Sequence[int], shards: int) -> list[list[int]]:
     return [part.tolist() for part in np.array_split(np.asarray(ids, dtype=np.int64), shards) if len(part)]
 
 
-def added(slots: Slots, opening: Opening, blocks: Iterator[Block]) -> Block:
-    """One block of several, added in their order; where somebody must see them, the messages one after another."""
+def added(slots: Slots, start: Start, blocks: Iterator[Block]) -> Block:
+    """One block of several, added in their order; where somebody must see them, the messages one after another.
+
+    Without any it is a sum of nothing, where the parameters are.
+    """
+    device = start.params.device
+    width, sizes = slots.width(start.opening, device), torch.zeros(0, dtype=torch.int64, device=device)
     if slots.gathers:
-        return _gathered(slots.width(opening), list(blocks))
-    first = next(blocks, None)
-    sizes = torch.zeros(0, dtype=torch.int64)
-    if first is None:
-        return Block(Total(torch.zeros(slots.width(opening), dtype=torch.float64), 0.0), {}, sizes)
-    rows = torch.zeros(slots.width(opening), dtype=torch.float64, device=first.total.rows.device)
+        nobody = Block(Total(torch.zeros(0, width, device=device), 0.0), {}, sizes)
+        return _gathered([nobody, *blocks])
+    rows = torch.zeros(width, dtype=torch.float64, device=device)
     weight = 0.0
     norms: list[float] = []
     stays: Memory = {}
     waiting: list[torch.Tensor] = []
-    for block in chain([first], blocks):
+    for block in blocks:
         stays.update(block.stays)
         waiting.append(block.total.rows)
         if sum(some.nbytes for some in waiting) >= _WAITING:
@@ -182,11 +187,11 @@ def added(slots: Slots, opening: Opening, blocks: Iterator[Block]) -> Block:
     return Block(Total(rows, weight, norms=tuple(norms)), stays, sizes)
 
 
-def _gathered(width: int, blocks: list[Block]) -> Block:
+def _gathered(blocks: list[Block]) -> Block:
     norms = tuple(norm for block in blocks for norm in block.total.norms)
     stays = {client: rows for block in blocks for client, rows in block.stays.items()}
-    messages = torch.cat([block.total.rows for block in blocks] or [torch.zeros(0, width)])
-    sizes = torch.cat([block.sizes for block in blocks] or [torch.zeros(0, dtype=torch.int64)])
+    messages = torch.cat([block.total.rows for block in blocks])
+    sizes = torch.cat([block.sizes for block in blocks])
     senders = tuple(client for block in blocks for client in block.total.senders or ())
     return Block(Total(messages, 0.0, senders, norms), stays, sizes)
 

@@ -12,7 +12,7 @@ from sfumato.data.population import PublicData, Records, require_public
 from sfumato.errors import BadValue, DataError
 from sfumato.facts import digest
 from sfumato.features.pictures import tree_sum
-from sfumato.features.threads import one_thread
+from sfumato.features.threads import on_cpu, one_thread
 from sfumato.key import Key
 
 _MOST = 5000  # public records that a basis is learnt from
@@ -50,7 +50,7 @@ class PublicPCA:
         """
         known = drawn(require_public(public, "PublicPCA"))
         check_whiten("pca", whiten)
-        x = known.records.x
+        x = known.records.x.cpu()
         rows = finite(x)
         most = max(min(len(rows) - 1, rows.shape[1]), 0)
         if not 1 <= dimension <= most:
@@ -74,6 +74,7 @@ class PublicPCA:
         """How many numbers a record becomes."""
         return len(self.scales)
 
+    @on_cpu
     def __call__(self, x: Tensor) -> Tensor:
         if tuple(x.shape[1:]) != self.shape:
             raise DataError(

@@ -19,7 +19,7 @@ from sfumato.features.pictures import Box, Grey, Hog, Pixels, RandomConv, Resize
 from sfumato.features.private_basis import WORD as PRIVATE
 from sfumato.features.scattering import Scattering
 from sfumato.features.text import LastCharacters
-from sfumato.features.threads import one_thread
+from sfumato.features.threads import on_cpu, one_thread
 from sfumato.imports import import_path, is_import_path
 from sfumato.key import Key
 
@@ -124,6 +124,7 @@ class Features:
 
     steps: tuple[Step, ...]
 
+    @on_cpu
     def __call__(self, x: Tensor) -> Tensor:
         if not x.is_floating_point() and not isinstance(self.steps[0], LastCharacters):
             raise DataError(

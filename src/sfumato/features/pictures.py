@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sfumato.errors import BadValue, DataError
+from sfumato.features.threads import on_cpu
 from sfumato.key import Key
 
 _EXACT = 2**24  # whole numbers up to here are float32 numbers
@@ -94,6 +95,7 @@ class Resize:
     height: int
     width: int
 
+    @on_cpu
     def __call__(self, x: Tensor) -> Tensor:
         found = tuple(require_pictures(x, self).shape[2:])
         if found == (self.height, self.width):
@@ -162,6 +164,7 @@ class RandomConv:
     width: int = 64
     seed: int = 0
 
+    @on_cpu
     def __call__(self, x: Tensor) -> Tensor:
         _, channels, height, rest = require_pictures(x, self).shape
         filters, threshold = _filters(self, channels, math.ceil(height / 3) * math.ceil(rest / 3))

@@ -15,7 +15,7 @@ from sfumato.errors import BadValue, DataError
 from sfumato.facts import digest
 from sfumato.features.basis import along, check_whiten, finite, signed, whole_steps
 from sfumato.features.pictures import whole
-from sfumato.features.threads import one_thread
+from sfumato.features.threads import on_cpu, one_thread
 
 WORD = "private-pca"
 
@@ -86,7 +86,7 @@ class Unlearnt:
     dimension: int
 
     def __call__(self, x: Tensor) -> Tensor:
-        return torch.zeros(len(x), self.dimension)
+        return torch.zeros(len(x), self.dimension, device=x.device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +117,7 @@ class PrivatePCA:
         """
         numbers = len(moments)
         with one_thread():
-            values, vectors = torch.linalg.eigh(moments.double())
+            values, vectors = torch.linalg.eigh(moments.cpu().double())
         leading, least = signed(vectors[:, -word.dimension :].flip(1)), stddev * (2 * numbers) ** 0.5
         found = values[-word.dimension :].flip(0)
         spread, above = found.clamp(min=least).sqrt(), int((found > least).sum())
@@ -128,6 +128,7 @@ class PrivatePCA:
         """How many numbers a record becomes."""
         return len(self.scales)
 
+    @on_cpu
     def __call__(self, x: Tensor) -> Tensor:
         if tuple(x.shape[1:]) != self.shape:
             raise DataError(

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sfumato.errors import BadValue, DataError
 from sfumato.features.pictures import require_pictures
-from sfumato.features.threads import one_thread
+from sfumato.features.threads import on_cpu, one_thread
 
 _PI = 3.1415  # in the norm of a wavelet, as kymatio has it
 
@@ -40,6 +40,7 @@ class Scattering:
         if min(self.scales, self.directions) < 1:
             raise BadValue(f"{self}: scales and directions are whole numbers above 0. Use scattering:2, say.")
 
+    @on_cpu
     def __call__(self, x: Tensor) -> Tensor:
         height, width = require_pictures(x, self).shape[2:]
         if 2**self.scales > min(height, width):

@@ -1,11 +1,16 @@
-"""Torch's own threads, for a while."""
+"""Where maps of records are computed: on the CPU, by one thread."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
+from torch import Tensor
+
+_Step = TypeVar("_Step")
 
 
 @contextmanager
@@ -23,3 +28,17 @@ def one_thread() -> Iterator[None]:
     finally:
         if before > 1:
             torch.set_num_threads(before)
+
+
+def on_cpu(call: Callable[[_Step, Tensor], Tensor]) -> Callable[[_Step, Tensor], Tensor]:
+    """Let a step compute on the CPU, and give its result where the records are.
+
+    That a record's map depends on no other record, to the last bit, is known of the CPU's kernels: a GPU may round the factors
+    of a product, so that whole numbers are no longer added exactly.
+    """
+
+    @functools.wraps(call)
+    def moved(step: _Step, x: Tensor) -> Tensor:
+        return call(step, x.cpu()).to(x.device)
+
+    return moved

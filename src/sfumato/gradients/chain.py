@@ -92,7 +92,8 @@ class Chain:
             if isinstance(link, ConvolutionLink | PoolLink) and (dimensions != 4 or clients > 1):
                 return False
             dimensions = 2 if isinstance(link, FlattenLink) else dimensions
-        return not torch.is_autocast_enabled(x.device.type)
+        kind = x.device.type
+        return not (torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind))
 
     def forward(self, parameters: Mapping[str, Tensor], x: Tensor) -> Pass:
         """Run the layers on parameters [clients, *shape] by the module's names."""

@@ -36,7 +36,7 @@ def chosen(problem: Problem, row: Tensor, x: Tensor, y: Tensor) -> Choice | None
     masks = KeyedMasks(off=True)  # masks would differ between batch sizes
     problem = replace(problem, masks=masks)
     truth = one_by_one(problem, row, x.clone(), y)  # a first layer may work in place
-    norms = record_norms(truth, len(x))
+    norms = record_norms(truth, x)
     if not ((norms > 0.0) & norms.isfinite()).all():
         return None
     ways: tuple[Way, ...] = (one_pass_channels_last, one_pass, vectorised) if problem.layers else (vectorised,)
@@ -49,18 +49,19 @@ def _agrees(way: Way, truth: Pieces, problem: Problem, row: Tensor, x: Tensor, y
     """Whether a way gives the same norms and weighted sums as the loop, in two orders."""
     if way is vectorised and any(isinstance(layer, nn.RNNBase) for layer in problem.module.modules()):
         return False  # torch batches these one by one itself, with a warning
-    layout, norms = problem.layout, record_norms(truth, len(x))
-    weights = torch.linspace(0.5, 1.0, len(x), dtype=torch.float64) / norms.clamp(min=1e-30)
-    expected = torch.zeros(layout.dimension)
+    layout, norms = problem.layout, record_norms(truth, x)
+    weights = torch.linspace(0.5, 1.0, len(x), dtype=torch.float64, device=x.device) / norms.clamp(min=1e-30)
+    expected = torch.zeros(layout.dimension, device=row.device)
     add_pieces(expected, layout, truth, weights)
-    for order in (torch.arange(len(x)), torch.arange(len(x)).flip(0)):
+    every = torch.arange(len(x), device=x.device)
+    for order in (every, every.flip(0)):
         try:
             pieces = way(problem, row, x[order], y[order])
         except Exception:
             return False  # vmap cannot batch it, a view cannot be taken of channels that come last
-        found = torch.zeros(layout.dimension)
+        found = torch.zeros(layout.dimension, device=row.device)
         add_pieces(found, layout, pieces, weights[order])
-        if not torch.allclose(record_norms(pieces, len(x)), norms[order], rtol=_TOLERANCE):
+        if not torch.allclose(record_norms(pieces, x), norms[order], rtol=_TOLERANCE):
             return False
         pairs = zip(layout.split(found).values(), layout.split(expected).values(), strict=True)
         if not all((one - two).square().sum() <= _TOLERANCE**2 * two.square().sum() + 1e-12 for one, two in pairs):

@@ -44,6 +44,19 @@ def _longest(norm: float) -> float:
     return min(torch.finfo(torch.float32).max, norm * 2.0**100)
 
 
+def _refuse_coarse_products() -> None:
+    """TF32 and bfloat16 round a term of the sum by up to 2^-8 of it, and the factors leave it 2^-20."""
+    try:
+        precision = torch.get_float32_matmul_precision()
+    except RuntimeError:  # it was set for some backends
+        precision = "other for some backends"
+    if precision != "highest":
+        raise BadValue(
+            f"the precision of float32 products is {precision}: a clipped gradient would be rounded to more than its norm. Call "
+            'torch.set_float32_matmul_precision("highest").'
+        )
+
+
 class ClippedSum:
     """`sum_i g_i min(1, norm / |g_i|)` over the records' gradients `g_i`, as one float32 row: ClippedSum(...)(row, x, y).
 
@@ -88,7 +101,8 @@ class ClippedSum:
             raise BadValue(f"the row has shape {tuple(row.shape)}, the layout's is ({self.layout.dimension},).")
         if len(x) != len(y):
             raise BadValue(f"{len(x)} records with {len(y)} targets. Give one target for each record.")
-        total = torch.zeros(self.layout.dimension)
+        _refuse_coarse_products()
+        total = torch.zeros(self.layout.dimension, device=row.device)
         if len(x) == 0:
             return total
         with self._copy() as copied:
@@ -125,7 +139,7 @@ class ClippedSum:
             for one, of in zip(torch.split(x, 1), torch.split(y, 1), strict=True):
                 self._add(total, one_by_one, problem, row, one, of)
             return
-        norms = (record_sizes if self.order == 1 else record_norms)(pieces, len(x))
+        norms = (record_sizes if self.order == 1 else record_norms)(pieces, x)
         usable = norms <= _longest(self.norm)
         if usable.all():
             add_pieces(total, self.layout, pieces, clip_factors(norms, self.norm))

@@ -79,5 +79,5 @@ def _weights(batch: Batch) -> Tensor | float:
     """What each place counts in its client's mean: one number if all clients are full, else nothing beyond their own records."""
     if min(batch.counts) == batch.width:
         return 1.0 / batch.width
-    own = torch.tensor(batch.counts, dtype=torch.float64)[:, None]
-    return ((torch.arange(batch.width) < own) / own).flatten()
+    own = torch.tensor(batch.counts, dtype=torch.float64, device=batch.x.device)[:, None]
+    return ((torch.arange(batch.width, device=batch.x.device) < own) / own).flatten()

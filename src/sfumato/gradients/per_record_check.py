@@ -38,7 +38,7 @@ def check_records_do_not_mix(module: nn.Module, loss: LossPerRecord, x: Tensor, 
         with torch.no_grad(), KeyedMasks(Key.from_seed(0).generator()):  # the same masks each time
             return losses_of(loss, copy.deepcopy(module)(x[order]), y[order], len(x))
 
-    every = torch.arange(len(x))
+    every = torch.arange(len(x), device=x.device)
     before = losses(every)
     for parity in (0, 1):
         kept = every % 2 == parity

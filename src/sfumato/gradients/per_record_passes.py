@@ -25,8 +25,8 @@ _FORMATS: dict[type[nn.Module], torch.memory_format] = {
 class Tape:
     """What the ruled layers see in one forward and one backward pass, written down as it happens."""
 
-    def __init__(self) -> None:
-        self.token = torch.zeros((), requires_grad=True)
+    def __init__(self, device: torch.device) -> None:
+        self.token = torch.zeros((), device=device, requires_grad=True)
         self.calls: list[tuple[nn.Module, Tensor, int]] = []
         self.gradients: dict[nn.Module, Tensor] = {}
 
@@ -93,7 +93,7 @@ def _one_pass(problem: Problem, row: Tensor, x: Tensor, y: Tensor, formats: dict
                 value = torch.empty_like(value, memory_format=formats[type(layer)]).copy_(value)
             parameter.data = value
             trained.append(parameter)
-    tape = Tape()
+    tape = Tape(x.device)
 
     def enter(layer: nn.Module, inputs: tuple[Any, ...]) -> None:
         # Hidden from autograd here: a parameter that autograd still reaches has a use that no rule sees.
@@ -158,5 +158,7 @@ def one_by_one(problem: Problem, row: Tensor, x: Tensor, y: Tensor) -> Pieces:
             total = problem.total(x[record : record + 1], y[record : record + 1], parameters)
             found = torch.autograd.grad(total, leaves, allow_unused=True) if total.requires_grad else nothing
         for name, value, gradient in zip(rows, leaves, found, strict=True):
-            rows[name].append(torch.zeros(value.shape) if gradient is None else gradient.to_dense().float())
+            rows[name].append(
+                torch.zeros(value.shape, device=value.device) if gradient is None else gradient.to_dense().float()
+            )
     return {name: Rows(torch.stack(gradients)) for name, gradients in rows.items()}

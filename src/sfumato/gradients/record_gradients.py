@@ -70,7 +70,7 @@ class Dyads:
         return torch.where(lengths < _HUGE, lengths * l1_norms(self.outputs), math.inf)
 
     def add_to(self, total: Tensor, factors: Tensor) -> None:
-        total.addmm_((self.outputs * factors[:, None]).T, self.inputs)
+        total.addmm_((self.outputs * factors.unsqueeze(1)).T, self.inputs)
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Outer:
         return torch.where(lengths.amax((1, 2)) < _HUGE, norms, math.inf)
 
     def add_to(self, total: Tensor, factors: Tensor) -> None:
-        scaled = self.outputs * factors[:, None, None, None]
+        scaled = self.outputs * factors.view(-1, 1, 1, 1)
         if scaled.shape[1] == 1 and not self.kernel:
             total.addmm_(scaled.flatten(0, 2).T, self.inputs.flatten(0, 2))
         else:
@@ -129,7 +129,7 @@ class Scattered:
         return sizes.new_zeros(self.records).index_add_(0, self.record, sizes)
 
     def add_to(self, total: Tensor, factors: Tensor) -> None:
-        total.index_add_(0, self.word, self.gradients * factors[self.record, None])
+        total.index_add_(0, self.word, self.gradients * factors.index_select(0, self.record).unsqueeze(1))
 
 
 def _gram(part: Tensor) -> Tensor:
@@ -143,17 +143,17 @@ def _channels_first(flat: Tensor, shape: torch.Size, kernel: tuple[int, ...]) ->
 Pieces = dict[str, Piece]  # by the parameter's name
 
 
-def record_norms(pieces: Pieces, records: int) -> Tensor:
-    """The L2 norm of every record's whole gradient, float64."""
+def record_norms(pieces: Pieces, x: Tensor) -> Tensor:
+    """The L2 norm of the whole gradient of each of the records `x`, float64."""
     if not pieces:
-        return torch.zeros(records, dtype=torch.float64)
+        return torch.zeros(len(x), dtype=torch.float64, device=x.device)
     return torch.stack([piece.squares() for piece in pieces.values()]).sum(0).sqrt()
 
 
-def record_sizes(pieces: Pieces, records: int) -> Tensor:
-    """The L1 norm of every record's whole gradient, float64."""
+def record_sizes(pieces: Pieces, x: Tensor) -> Tensor:
+    """The L1 norm of the whole gradient of each of the records `x`, float64."""
     if not pieces:
-        return torch.zeros(records, dtype=torch.float64)
+        return torch.zeros(len(x), dtype=torch.float64, device=x.device)
     return torch.stack([piece.sizes() for piece in pieces.values()]).sum(0)
 
 

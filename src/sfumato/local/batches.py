@@ -57,9 +57,9 @@ class Schedule:
         """The steps of the client with most of them."""
         return int(self.counts.shape[1])
 
-    def at(self, step: int) -> tuple[torch.Tensor, tuple[int, ...]]:
+    def at(self, step: int, device: torch.device) -> tuple[torch.Tensor, tuple[int, ...]]:
         """The records of the clients that still train, padded to one width, and how many of them each client really has."""
         counts = self.counts[:, step]
         counts = counts[counts > 0]
         index = self.index[: len(counts), step, : counts.max()]
-        return torch.from_numpy(index.reshape(-1)), tuple(counts.tolist())
+        return torch.from_numpy(index.reshape(-1)).to(device), tuple(counts.tolist())

@@ -138,7 +138,8 @@ class DpSgd(LocalPiece):
                 total = clipped(row, batch.x, batch.y, key.child("dropout"))
             else:
                 total = _one_by_one(clipped, row, records, drawn, self.clip, rows, key.child("dropout"))
-            noisy = self.law.sample((len(row),), stddev / step, key.child("noise")).mul_(step).add_(total.double())
+            noise = self.law.sample((len(row),), stddev / step, key.child("noise")).mul_(step).to(row.device)
+            noisy = noise.add_(total.double())
             mean = noisy.div_(self.divisor).float()
             if self.weight_decay:
                 mean = mean + self.weight_decay * row
@@ -222,7 +223,7 @@ def _moved(piece: DpSgd | PlainSteps, task: Task, gradient: Callable[[Row, Tenso
     optimizer = replace(piece.optimizer, lr=piece.optimizer.lr * piece.lr_decay**task.round)
     for step in range(piece.steps):
         own = key.child("step", number=step)
-        drawn = torch.from_numpy(piece.batch.draw(records.count, own.child("batch")))
+        drawn = torch.from_numpy(piece.batch.draw(records.count, own.child("batch"))).to(row.device)
         found = gradient(row, drawn, own)
         if found is not None and task.corrections is not None:
             found = found + task.corrections[0]

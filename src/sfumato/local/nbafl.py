@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-
-from torch import nn
+from typing import ClassVar
 
 from sfumato.account import calibrate_noise
 from sfumato.account.event import Event, GaussianEvent, Repeated
 from sfumato.claim import Claim
-from sfumato.data.population import Records
 from sfumato.errors import BadValue, UnsoundRound
-from sfumato.gradients import LossPerRecord
 from sfumato.local.task import Task
 from sfumato.pieces.clip import clipped
 from sfumato.pieces.context import Context
 from sfumato.pieces.noise import for_each_row
 from sfumato.pieces.protocol import ClientPiece, LocalPiece, ServerPiece
+from sfumato.pieces.wrapper import forward_hooks
 from sfumato.shapes import Rows, Value
 
 STEP = (
@@ -27,11 +25,15 @@ STEP = (
 
 
 @dataclass(frozen=True)
+@forward_hooks
 class WithinBall(LocalPiece):
     """Local training whose model is scaled into a ball around zero: w / max(1, |w| / norm). States nothing about a row."""
 
     inner: LocalPiece
     norm: float
+    fresh_rows: ClassVar[bool] = True
+    keeps_grid: ClassVar[bool] = False
+    keeps_distances: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not (self.norm > 0.0 and math.isfinite(self.norm)):
@@ -41,17 +43,12 @@ class WithinBall(LocalPiece):
         return clipped(task.params + self.inner.train(task), self.norm) - task.params
 
     def carry(self, claim: Claim) -> Claim:
-        return self.inner.carry(claim)
+        """What was paid for stays so; a bound on the row does not, as the global model may lie outside of the ball."""
+        return replace(self.inner.carry(claim), l2=math.inf, l1=math.inf)
 
-    def check(self, module: nn.Module, loss: LossPerRecord, example: Records) -> None:
-        self.inner.check(module, loss, example)
-
-    def trial(self) -> tuple[LocalPiece, int] | None:
-        return self.inner.trial()
-
-    @property
-    def one_by_one(self) -> bool:
-        return self.inner.one_by_one
+    def controlled(self, round: int) -> None:
+        """Steps that are pulled back into a ball are not plain ones."""
+        return
 
 
 @dataclass(frozen=True)

@@ -126,8 +126,8 @@ class PerClient(LocalPiece):
         if len(task.ids) != len(task.clients):
             raise BadValue("PerClient: the engine does not say which clients these are, so none has its own settings.")
         pieces = [self.of(client) for client in task.ids]
-        rows = torch.empty(len(task.clients), self.message_length(task.layout))
+        rows = task.params.new_empty(len(task.clients), self.message_length(task.layout))
         for piece in dict.fromkeys(pieces):
             places = [place for place, other in enumerate(pieces) if other == piece]
             rows[places] = piece.train(task.some(places)).to(rows)
-        return rows.to(task.params)
+        return rows

@@ -74,7 +74,7 @@ class SecondMoments(LocalPiece):
         return
 
     def train(self, task: Task) -> Tensor:
-        rows = [torch.empty(0, self.length), *(self._row(records.x)[None] for records in task.clients)]
+        rows = [task.params.new_empty(0, self.length), *(self._row(records.x)[None] for records in task.clients)]
         return torch.cat(rows)
 
     def _row(self, x: Tensor) -> Tensor:

@@ -91,7 +91,7 @@ class Sgd(LocalPiece):
             if order == list(range(len(widths))):
                 return self._train(task, mean_gradients, schedule, width)
             found = self._train(task.some(order), mean_gradients, schedule, width)
-            rows.index_copy_(0, torch.tensor(order), found)
+            rows.index_copy_(0, torch.tensor(order, device=rows.device), found)
         return rows
 
     def _train(self, task: Task, mean_gradients: MeanGradients, schedule: Schedule, width: int) -> Rows:
@@ -116,7 +116,7 @@ class Sgd(LocalPiece):
         velocity: list[Tensor] = []
         lr = self.lr * self.lr_decay**task.round
         for step in range(schedule.steps):
-            index, counts = schedule.at(step)
+            index, counts = schedule.at(step, x.device)
             active = len(counts)
             everyone = active == len(rows)
             parameters = model if everyone else {name: value[:active] for name, value in model.items()}

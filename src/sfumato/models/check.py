@@ -135,7 +135,7 @@ def _changed_by_forward(copied: nn.Module, example: torch.Tensor) -> list[str]:
         with Key.from_seed(0).child("check").seeding_torch():
             for parameter in copied.parameters():  # state that has settled moves again after a step
                 if parameter.requires_grad:
-                    parameter.data.add_(torch.randn_like(parameter), alpha=0.01)
+                    parameter.data.add_(torch.randn(parameter.shape).to(parameter), alpha=0.01)
             before = _state(copied)
             generator = _generator(example.device)
             with KeyedMasks(Key.from_seed(0).generator()), torch.enable_grad():
@@ -201,7 +201,10 @@ def _snapshot(value: Any) -> Any:
 
 
 def _generator(device: torch.device) -> torch.Tensor:
-    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+    if device.type == "cpu":
+        return torch.get_rng_state()
+    state: torch.Tensor = torch.get_device_module(device).get_rng_state(device)
+    return state
 
 
 def _uncontrolled(module: nn.Module) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from sfumato.claim import Claim
@@ -23,7 +22,7 @@ class KeepRelease(Optimizer):
         return params, {"release": update}
 
     def start(self, params: Tensor) -> State:
-        return {"release": torch.zeros(1)}
+        return {"release": params.new_zeros(1)}
 
     def carry(self, claim: Claim) -> Claim:
         return claim

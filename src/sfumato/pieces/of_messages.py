@@ -159,7 +159,7 @@ class TowardWeakest(MessageAggregate):
             raise BadValue(
                 f"TowardWeakest needs every sender's epsilon, but client {nobody} has none. Name it, or give default=."
             )
-        budgets = torch.tensor(own, dtype=torch.float64)
+        budgets = torch.tensor(own, dtype=torch.float64, device=messages.device)
         weakest = budgets == budgets.max()
         share = torch.where(weakest, 0.0, 1.0 - budgets / budgets.max())
         points = messages.double()

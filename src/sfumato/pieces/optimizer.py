@@ -13,6 +13,7 @@ import torch
 from sfumato.claim import Claim
 from sfumato.errors import BadValue, nearest
 from sfumato.pieces.protocol import State, StepRule
+from sfumato.pieces.wrapper import forward_hooks
 from sfumato.shapes import Row
 
 
@@ -78,7 +79,7 @@ class Adam(StepRule):
         return {
             "first": torch.zeros_like(params),
             "second": torch.zeros_like(params),
-            "count": torch.zeros((), dtype=torch.int64),
+            "count": torch.zeros((), dtype=torch.int64, device=params.device),
         }
 
     def step(self, params: Row, state: State, update: Row) -> tuple[Row, State]:
@@ -95,6 +96,7 @@ class Adam(StepRule):
 
 
 @dataclass(frozen=True)
+@forward_hooks
 class Averaged(StepRule):
     """Another optimizer whose iterates are averaged: training goes on from the last one, and the average is reported.
 
@@ -113,7 +115,10 @@ class Averaged(StepRule):
             raise BadValue("Averaged(Averaged(...)): an average of averages. Wrap the optimizer once.")
 
     def start(self, params: Row) -> State:
-        nothing = {"average": torch.zeros_like(params), "count": torch.zeros((), dtype=torch.int64)}
+        nothing = {
+            "average": torch.zeros_like(params),
+            "count": torch.zeros((), dtype=torch.int64, device=params.device),
+        }
         inner = self.inner.start(params)
         return {**{f"inner.{name}": value for name, value in inner.items()}, **nothing}
 

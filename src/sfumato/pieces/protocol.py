@@ -349,3 +349,17 @@ def abstract(protocol: type[Any]) -> tuple[str, ...]:
         name for home in protocol.__mro__ for name in vars(home).get("__annotations__", ()) if not hasattr(home, name)
     )
     return tuple(sorted({*getattr(protocol, "__abstractmethods__", ()), *declared}))
+
+
+DERIVED = {"cohort": "draw", "learn": "step", "by_number": "named"}  # hooks that a protocol makes of another one
+
+
+def hooks(kind: type[Any]) -> dict[str, Any]:
+    """What the protocols of a piece's class ask for, by name: as it is declared there, None for a fact without a value."""
+    found: dict[str, Any] = {}
+    for home in kind.__mro__:
+        if getattr(home, "_is_protocol", False) and home.__module__ != "typing":
+            declared = {**dict.fromkeys(vars(home).get("__annotations__", ())), **vars(home)}
+            named = {name: one for name, one in declared.items() if name == "__call__" or not name.startswith("_")}
+            found = {**named, **found}
+    return found

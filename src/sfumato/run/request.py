@@ -124,7 +124,7 @@ class Request:
     )
     seed: int | None = _asked(None, "For simulations: anybody who knows it can undo the noise.")
     evaluate_every: int = _asked(1, "Rounds between evaluations on public test data.")
-    device: str = _asked("cpu", "cpu, or cuda where there is one (not tested here).")
+    device: str = _asked("cpu", "cpu, cuda, cuda:1 or xpu. No real GPU was tried.")
     ledger: str = _asked("", "A ledger shared by all runs on this population; its budget stops them.")
     force_ledger: bool = _asked(False, "Let the shared ledger take a seeded, unproven or non-private run.")
     diagnostics: bool = _asked(

@@ -87,7 +87,7 @@ class Score(LocalPiece):
         module = copy.deepcopy(task.forward.module).eval()
         task.layout.write(task.params, module)
         rows = [self._row(module, records) for records in task.clients]
-        return torch.tensor(rows, dtype=torch.float32).reshape(-1, 1)
+        return torch.tensor(rows, dtype=torch.float32, device=task.params.device).reshape(-1, 1)
 
     def _row(self, module: nn.Module, records: Records) -> float:
         if not records.count:

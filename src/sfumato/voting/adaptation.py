@@ -139,7 +139,7 @@ def train_toward(
 
     The records are scaled already; the public ones are scaled here.
     """
-    public = _inputs(adaptation)
+    public = _inputs(adaptation).to(records.x.device)
     batches = epoch_batches(records.count, training.batch_size, training.epochs, training.steps, key.child("batches"))
     others = epoch_batches(len(public), training.batch_size, None, len(batches), key.child("public"))
     with KeyedMasks(off=True):
@@ -150,7 +150,7 @@ def train_toward(
     velocity: list[Tensor] = []
     with KeyedMasks(key.child("dropout").generator()):
         for mine, theirs in zip(batches, others, strict=True):
-            own, beside = (torch.from_numpy(index[index >= 0]) for index in (mine, theirs))
+            own, beside = (torch.from_numpy(index[index >= 0]).to(public.device) for index in (mine, theirs))
             outputs, seen = _seen(module, torch.cat([records.x[own], scale(public[beside])]), adaptation.hidden)
             extra = adaptation.loss(head, seen[: len(own)], seen[len(own) :])
             total = loss(outputs[: len(own)], records.y[own]).mean() + extra

@@ -52,7 +52,7 @@ class Argmax(Labels):
 
     def read(self, votes: Tensor, stddev: Tensor) -> tuple[Tensor, Tensor]:
         first, second = votes.topk(2, dim=1).values.unbind(1)
-        weights = by_margin(first - second, stddev) if self.weigh else torch.ones(len(votes))
+        weights = by_margin(first - second, stddev) if self.weigh else votes.new_ones(len(votes))
         return votes.argmax(dim=1), weights.float()
 
     def sureness(self, outputs: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ class Majority(Labels):
 
     def read(self, votes: Tensor, stddev: Tensor) -> tuple[Tensor, Tensor]:
         above = votes - 0.5 * self.population
-        weights = by_margin(above.abs(), stddev[:, None]).mean(dim=1) if self.weigh else torch.ones(len(votes))
+        weights = by_margin(above.abs(), stddev[:, None]).mean(dim=1) if self.weigh else votes.new_ones(len(votes))
         return (above > 0.0).float(), weights.float()
 
     def sureness(self, outputs: Tensor) -> Tensor:

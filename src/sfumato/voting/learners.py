@@ -86,9 +86,8 @@ class Ridge(Learner):
         else:
             targets = F.one_hot(lesson.y, layer.out_features).double() - 1.0 / layer.out_features
         weighted = inputs.T * lesson.weights.double()
-        solved = torch.linalg.solve(
-            weighted @ inputs + self.strength * torch.eye(len(weighted)).double(), weighted @ targets
-        )
+        ridge = self.strength * torch.eye(len(weighted), dtype=weighted.dtype, device=weighted.device)
+        solved = torch.linalg.solve(weighted @ inputs + ridge, weighted @ targets)
         slopes = solved[:-1] / scale[:, None]
         with torch.no_grad():
             layer.weight.copy_(slopes.T)

@@ -121,5 +121,9 @@ class Neighbours(Voter):
     def _mapped(self, x: Tensor) -> Tensor:
         """One row of float32 for each record, that depends on nothing but the record."""
         if self.features is not None:
-            x = torch.cat([self.features(x[place : place + 1].clone()) for place in range(len(x))])
+            weights = self.features.parameters() if isinstance(self.features, nn.Module) else iter(())
+            there = next((weight.device for weight in weights), x.device)
+            x = torch.cat(
+                [self.features(x[place : place + 1].clone().to(there)).to(x.device) for place in range(len(x))]
+            )
         return x.reshape(len(x), -1).float()

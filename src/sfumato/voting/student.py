@@ -61,6 +61,7 @@ class Student(Optimizer):
         self.learner.check(module, objective, self.queries.pool)
 
     def learn(self, params: Tensor, state: State, update: Tensor, context: StepContext) -> tuple[Tensor, State]:
+        state = {name: value.cpu() for name, value in state.items()}  # where the public records are
         chosen = self.queries.chosen(state)  # what the clients were asked: the same function of the same state
         released = update.detach().cpu().reshape(len(chosen), -1)
         answered = (released != 0.0).any(dim=1).long()
@@ -73,7 +74,7 @@ class Student(Optimizer):
         module = context.module(params)
         numbers, targets, weights = self.labelled(after, context.stddev)
         if len(numbers):
-            pool = self.queries.pool
+            pool = self.queries.pool.cpu()
             self.learner.teach(module, Lesson(pool[numbers], targets, weights, pool), context)
             params = context.layout.row(module).to(params)
         return params, {**after, "priority": self._priority(module, after["asked"])}
@@ -114,4 +115,4 @@ def ranks(groups: Tensor) -> Tensor:
     order = torch.argsort(groups, stable=True)
     _, sizes = torch.unique(groups, return_counts=True)
     starts = torch.repeat_interleave(sizes.cumsum(0) - sizes, sizes)
-    return torch.empty_like(groups).index_copy(0, order, torch.arange(len(groups)) - starts)
+    return torch.empty_like(groups).index_copy(0, order, torch.arange(len(groups), device=groups.device) - starts)

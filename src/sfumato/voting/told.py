@@ -22,12 +22,14 @@ def told(round: Round, state: Mapping[str, Tensor], module: nn.Module, stddev: f
     student = round.optimizer
     if not isinstance(student, Student) or "votes" not in state:
         return None
-    numbers, targets, _ = student.labelled(state, stddev)
+    numbers, targets, _ = student.labelled({name: value.cpu() for name, value in state.items()}, stddev)
     if not len(numbers):
         return {"asked": int(state["asked"].sum()), "answered": 0, "classes": [], "agreement": None, "shown": []}
     module.eval()
+    place = next(module.parameters()).device
     with torch.no_grad():
-        outputs = torch.cat([module(part) for part in torch.split(student.queries.pool[numbers], _AT_ONCE)])
+        parts = torch.split(student.queries.pool[numbers], _AT_ONCE)
+        outputs = torch.cat([module(part.to(place)).cpu() for part in parts])
     if targets.is_floating_point():
         counts, agrees, labels = targets.sum(0), (outputs > 0) == targets.bool(), _names(targets)
     else:

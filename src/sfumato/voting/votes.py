@@ -94,10 +94,10 @@ class Votes(LocalPiece):
         return
 
     def train(self, task: Task) -> Tensor:
-        asked = torch.arange(self.queries.count) if task.shared is None else task.shared
-        questions = self.queries.pool[asked]
+        asked = torch.arange(self.queries.count) if task.shared is None else task.shared.cpu()
+        questions = self.queries.pool[asked].to(task.params.device)
         answers = [self._answers(task.only(place), questions) for place in range(len(task.clients))]
-        return torch.cat([torch.empty(0, len(questions) * self.classes), *answers]).float()
+        return torch.cat([task.params.new_empty(0, len(questions) * self.classes), *answers]).float()
 
     def _answers(self, task: Task, questions: Tensor) -> Tensor:
         found, wanted = self.voter.ballots(task, questions, self.classes), (1, len(questions), self.classes)
