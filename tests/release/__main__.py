@@ -52,7 +52,7 @@ def try_out(artifact: Path, interpreter: str) -> None:
         version = _run([program, "--version"], folder).strip()
         said = _run([program, "train", "--rounds", "3", "--out", "runs/first"], folder)
         report = Path(folder, "runs", "first", "report.html").read_text()
-        assert "differential privacy for each client" in said and "--paper" in report, said
+        assert "differential privacy" in said and "--paper" in report, said
         print(f"{artifact.name} on {_run([python, '--version']).strip()}: {version} trains", flush=True)
 
 
