@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from html.parser import HTMLParser
 
 import pytest
@@ -55,22 +56,22 @@ class _Tags(HTMLParser):
 
 def test_cards_are_whole_escaped_and_small(progress: Progress) -> None:
     spent = progress.guarantee(1e-3)
-    for card in (spent._repr_html_(), progress._repr_html_()):
+    for given, card in ((spent, spent._repr_html_()), (progress.guarantee(), progress._repr_html_())):
         tags = _Tags(card)
-        assert not tags.open and set(tags.seen) <= {"div", "strong", "details", "summary", "p", "ul", "li"}
-        assert card.index("<strong>") < card.index("<details>") < card.index("Assuming")
-        assert len(card) < 3000 and "#" not in card and spent.headline in card
+        assert not tags.open and set(tags.seen) <= {"div", "strong", "details", "summary", "dl", "dt", "dd", "ul", "li"}
+        assert card.index("<strong>") < card.index("<details>") < card.index("<dl") < card.index("assumptions")
+        assert len(card) < 3000 and "#" not in card.replace("&#x27;", "") and escape(given.headline) in card
     told = sfumato.Guarantee(
         None, 1e-3, spent.unit, spent.relation, "<script>", "", unproven="<b>why</b>"
     )._repr_html_()
     assert "<script>" not in told and "<b>" not in told and "&lt;b&gt;why" in told
 
 
-def test_progress_without_a_budget_says_how_to_ask(progress: Progress) -> None:
+def test_progress_without_a_budget_shows_epsilon_at_the_default_delta(progress: Progress) -> None:
     clients = [(torch.ones(3, 4), torch.zeros(3).long())] * 4
     round = progress.run.job.slots.round
     (one,) = simulate(round, Population.from_list(clients), torch.nn.Linear(4, 2), classification(2), rounds=1)
-    assert "progress.guarantee(delta)" in one._repr_html_() and "epsilon" not in one._repr_html_()
+    assert escape(one.guarantee(1e-5).headline) in one._repr_html_()
 
 
 def test_two_views_become_one_only_if_all_else_is_the_same(progress: Progress) -> None:
@@ -80,5 +81,5 @@ def test_two_views_become_one_only_if_all_else_is_the_same(progress: Progress) -
     from dataclasses import replace
 
     (both,) = told_once(world, replace(world, view="the server"))
-    assert both.headline.endswith("against everyone who sees the model, the server included")
+    assert both.view == f"{world.view}, the server included" and both.headline.endswith(both.observer)
     assert len(told_once(world, replace(world, view="the server", epsilon=world.epsilon + 1))) == 2

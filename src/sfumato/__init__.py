@@ -1,4 +1,4 @@
-"""Sfumato trains models on data that stays with many clients, and prints only privacy guarantees that are true.
+"""Sfumato trains models on data that stay with many clients, with differential privacy, and prints only proven guarantees.
 
 The public names are loaded when first used: `import sfumato` loads no torch.
 """

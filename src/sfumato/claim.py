@@ -98,8 +98,8 @@ class Claim:
     """What is provable here.
 
     `l2` and `l1` bound the norm of one client's row (once aggregated: of its part in the aggregate), whatever its data.
-    `world` and `server` are the events that a round costs against everyone who sees the model and against the server, and
-    `chooser` against a server that chooses the cohort; None means that nothing has been paid there.
+    `world` and `server` are the events that a round costs against anyone who sees the released models and against the server,
+    and `chooser` against a server that chooses the cohort; None means that nothing has been paid there.
 
     Where pieces treat clients differently, a claim is that of one `client` among others (None: of all whom no piece names).
     `l2` and `l1` still bound everybody's rows, and noise is a multiple of them; `row` is what bounds this client's own.

@@ -60,7 +60,7 @@ class UnitDerivation:
         return event if event is None or due else Nothing()
 
     def after(self, rounds: int, start: int = 0, anew: bool = False) -> Event:
-        """What rounds `start` to `rounds` cost against everyone who sees the model."""
+        """What rounds `start` to `rounds` cost against anyone who sees the released models."""
         event = self.seen("world", rounds, start, anew)
         assert event is not None, "everyone's view has an event"
         return event
@@ -97,6 +97,16 @@ class Derivation:
     primary: UnitDerivation  # of the unit that the round must hide
     units: dict[Unit, UnitDerivation]
     refused: dict[Unit, UnsoundRound]
+
+    def by_whole_client(self, unit: Unit) -> bool:
+        """Whether what is proven for a record is what is proven for a client whose data are all replaced: that bounds any change
+        inside the client, one record's included, and says nothing smaller of one record (PRIVACY R16).
+        """
+        client, record = self.units.get(Unit.CLIENT), self.units.get(Unit.RECORD)
+        if unit is not Unit.RECORD or client is None or record is None:
+            return False
+        replaced = client.swapped or client
+        return all(getattr(record, part) == getattr(replaced, part) for part in ("relation", *_VIEWS))
 
     def __repr__(self) -> str:
         proven = " and ".join(f"one {unit}" for unit in self.units) or "nobody"

@@ -10,17 +10,14 @@ from html import escape
 
 _BOX = "border-left:3px solid currentColor;padding:.2em 0 .2em .8em;margin:.3em 0;max-width:46em;line-height:1.45"
 _FAINT = "opacity:.75"
+_GRID = "display:grid;grid-template-columns:max-content auto;gap:0 1em;margin:.3em 0"
 
 
-def guarantee_card(headline: str, sentence: str, assumptions: Sequence[str], above: str = "") -> str:
-    """The headline; folded under it what it means, and what it assumes."""
+def guarantee_card(headline: str, rows: Sequence[tuple[str, str]], assumptions: Sequence[str], above: str = "") -> str:
+    """The headline; folded under it the rows of the guarantee, and its assumptions as a list."""
+    said = "".join(f'<dt>{escape(name)}</dt><dd style="margin:0">{escape(words)}</dd>' for name, words in rows)
     assumed = "".join(f"<li>{escape(words)}</li>" for words in assumptions)
-    listed = f'<div>Assuming:</div><ul style="margin:.2em 0">{assumed}</ul>' if assumed else ""
+    listed = f'<div>assumptions</div><ul style="margin:.2em 0">{assumed}</ul>' if assumed else ""
     over = f'<div style="{_FAINT}">{escape(above)}</div>' if above else ""
-    folded = f"<details><summary>what this says</summary><p>{escape(sentence)}</p>{listed}</details>"
+    folded = f'<details><summary>the guarantee</summary><dl style="{_GRID}">{said}</dl>{listed}</details>'
     return f'<div style="{_BOX}">{over}<strong>{escape(headline)}</strong>{folded}</div>'
-
-
-def plain_card(headline: str, hint: str) -> str:
-    """The headline, and how to know more."""
-    return f'<div style="{_BOX}"><strong>{escape(headline)}</strong><div style="{_FAINT}">{escape(hint)}</div></div>'

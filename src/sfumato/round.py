@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 from sfumato.account.event import Event, Unit
 from sfumato.claim import text
@@ -31,13 +33,25 @@ _LONGEST = 600  # characters of a round that is shown
 _MANY_CLIENTS, _SOME_DIMENSION = 10**9, 1000
 
 
+@runtime_checkable
+class Formula(Protocol):
+    """What a paper prints of the cost of its rounds."""
+
+    @abstractmethod
+    def claimed_epsilon(self, rounds: int, delta: float) -> float:
+        """What it says of so many rounds, at this delta."""
+
+
 @dataclass(frozen=True)
 class Unproven:
-    """A claim of a paper that we could not prove: the run trains, and its guarantee says so."""
+    """A claim of a paper that we could not prove: the run trains, and its guarantee says so.
+
+    `claimed` is the paper's own formula; where it prints none, the event of one round as the paper has it.
+    """
 
     paper: str = ""
     step: str = ""
-    claimed: Event | None = None
+    claimed: Event | Formula | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -79,6 +93,11 @@ class Round:
         return (
             words if len(words) <= _LONGEST else f"{words[: _LONGEST - 4]} ..."
         )  # one that names many clients is long
+
+    def units(self, population: int) -> int:
+        """How many units are declared: clients, or records where these are protected, as many as are declared of each client."""
+        records = getattr(self.local, "records", 1) if self.unit is Unit.RECORD else 1
+        return population * max(1, records)
 
     def derive(self, *, population: int, dimension: int) -> Derivation:
         """What one round costs, at this population and dimension."""

@@ -20,7 +20,7 @@ from sfumato.data.population import Population
 from sfumato.engine.simulate import simulate
 from sfumato.engine.simulation import Progress
 from sfumato.errors import BadValue, UnsoundRound
-from sfumato.guarantee import Guarantee
+from sfumato.guarantee import Guarantee, default_delta
 from sfumato.objective import Objective
 from sfumato.pieces.context import StepContext
 from sfumato.pieces.protocol import State
@@ -64,8 +64,9 @@ def private(
     Each step draws records by chance (Poisson), each with probability `batch_size / records`; clips every record's gradient to
     `clip`; adds Gaussian noise of `noise_multiplier * clip` to their sum, whatever was drawn, nothing included; divides by
     `batch_size`, a constant; puts that into every `.grad`, and calls `optimizer.step()`. So `batch_size` is the *expected* size
-    of a batch. Give `noise_multiplier`, or `epsilon` and `delta`, for which the smallest noise is found that proves it; and
-    `steps`, or `epochs`, which are `epochs * records / batch_size` steps.
+    of a batch. Give `noise_multiplier`, or `epsilon`, for which the smallest noise is found that proves it at `delta` (default:
+    1e-5, or a tenth of one over the declared `records` if that is less); and `steps`, or `epochs`, which are
+    `epochs * records / batch_size` steps.
 
     `data` is `(x, y)`, a torch Dataset of such pairs, or a DataLoader, of which the dataset is taken, and its batch size as the
     expected one; its order is not used. Everything is read into memory at once. Where a record has several inputs, x is a dict
@@ -76,8 +77,9 @@ def private(
     `ledger` is a file that adds this training to others on the same records, which `name` names.
 
     States what the recipe `dp-sgd` states, from the same derivation and the same ledger: (epsilon, delta) for each record
-    under add/remove, against everyone who sees the models of all steps, and nothing against you, who hold the records. The
-    optimizer is free, whatever it is, as are schedules: it is given what was released, and nothing else.
+    under add/remove, against anyone who sees the released models of all steps, but not which records were drawn; and nothing
+    against you, who hold the records. Any optimizer and any schedule is post-processing: it is given what was released, and
+    nothing else.
 
     >>> module = nn.Linear(4, 2)
     >>> data = torch.randn(500, 4), torch.randint(2, (500,))
@@ -97,18 +99,19 @@ def private(
     rate = _rate(batch_size, count)
     steps = _steps(steps, epochs, rate)
     _check_optimizer(module, optimizer)
-    _check_budget(noise_multiplier, epsilon, delta)
+    _check_budget(noise_multiplier, epsilon)
+    delta = default_delta(records) if delta is None else delta
     options: dict[str, Any] = {"batch": f"poisson:{rate!r}", "records": count, "clip": clip, "micro_batch": micro_batch}
     options |= {"optimizer": "sgd", "lr": 1.0}  # the update as it was released: what moves by it is the user's own
     options |= {} if noise_multiplier is None else {"noise_multiplier": noise_multiplier}
     round = recipes.build("dp-sgd", 1, options)
-    if epsilon is not None and delta is not None:
+    if epsilon is not None:
         round = calibrate(round, epsilon=epsilon, delta=delta, rounds=steps, population=1)
     population = Population.from_list([found], name or "records", None if name is None else [name])
     counted = () if records is not None else (f"that there are {count} records is public: they were counted",)
     population = replace(population, assumes=(*counted, _BEGINNING, *(() if seed is None else (_ONE_SESSION,))))
     objective = loss if isinstance(loss, Objective) else Objective(loss)
-    budget = None if epsilon is None or delta is None else (epsilon, delta)
+    budget = None if epsilon is None else (epsilon, delta)
     kept = {"shared_ledger": ledger, "force_ledger": force_ledger, "seed": seed, "budget": budget}
     return Session(module, optimizer, round, population, objective, steps, delta, kept)
 
@@ -129,7 +132,7 @@ class Session:
         population: Population,
         objective: Objective,
         steps: int,
-        delta: float | None,
+        delta: float,
         kept: dict[str, Any],
     ) -> None:
         self.module, self.optimizer, self.steps, self.delta = module, optimizer, steps, delta
@@ -198,11 +201,8 @@ class Session:
         return progress
 
     def guarantee(self, delta: float | None = None) -> Guarantee:
-        """What was spent so far on each record, against everyone who sees the models: from the ledger, as in any run."""
-        delta = self.delta if delta is None else delta
-        if delta is None:
-            raise BadValue("at which delta? Say guarantee(delta), below one over the number of records, e.g. 1e-5.")
-        return self._run.guarantee(delta)
+        """What was spent so far on each record, and what that proves: from the ledger, as in any run."""
+        return self._run.guarantee(self.delta if delta is None else delta)
 
     def epsilon(self, delta: float | None = None) -> float:
         """The epsilon of `guarantee`."""
@@ -277,14 +277,11 @@ def _steps(steps: int | None, epochs: float | None, rate: float) -> int:
     return max(1, math.ceil(epochs / rate * (1 - 1e-12)))  # 3 epochs of 100 steps are 300, also in floating point
 
 
-def _check_budget(noise_multiplier: float | None, epsilon: float | None, delta: float | None) -> None:
+def _check_budget(noise_multiplier: float | None, epsilon: float | None) -> None:
     if (noise_multiplier is None) == (epsilon is None):
         raise BadValue(
-            f"noise_multiplier={noise_multiplier}, epsilon={epsilon}: how much noise? Give one of them, e.g. epsilon=2.0 with "
-            "delta=1e-5."
+            f"noise_multiplier={noise_multiplier}, epsilon={epsilon}: how much noise? Give one of them, e.g. epsilon=2.0."
         )
-    if epsilon is not None and delta is None:
-        raise BadValue(f"epsilon={epsilon}: at which delta? Below one over the number of records, e.g. delta=1e-5.")
 
 
 def _check_optimizer(module: nn.Module, optimizer: torch.optim.Optimizer) -> None:

@@ -51,10 +51,10 @@ def simulate(
     what computes the clients' blocks in place of threads of this process: `on(executor)` of `concurrent.futures`, or a cluster.
 
     A folder gets what `sfumato train` leaves in one: run.toml, metrics.jsonl, params.safetensors, run.json and report.html.
-    Epsilon is written there at `delta`, by default the budget's, else one over the population to the 1.1; metrics are those
-    of `test`. A loop that breaks off leaves a run to `resume`, or to end with `run.finish()`. `module` may be a name that
-    `--model` takes, and `objective` a loss of torch, which becomes one number per record: `nn.CrossEntropyLoss()` is
-    classification. Without a folder nothing is written.
+    Epsilon is written there at `delta`; by default at the budget's, else at 1e-5, or at a tenth of one over the declared number of
+    units if that is less. Metrics are those of `test`. A loop that breaks off leaves a run to `resume`, or to end with
+    `run.finish()`. `module` may be a name that `--model` takes, and `objective` a loss of torch, which becomes one number per
+    record: `nn.CrossEntropyLoss()` is classification. Without a folder nothing is written.
     """
     if budget is not None:
         check_delta(budget[1])

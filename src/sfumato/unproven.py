@@ -15,22 +15,29 @@ from sfumato.pieces.as_published import AsPublished
 from sfumato.round import Round, Unproven
 
 _REALLY = {"proven": "proven for this very noise", "limit": "attained in the limit of many coordinates"}
+BY_FORMULA, BY_EVENT = "the paper's own formula", "its event, by our accountant"
 
 
 def claims(round: Round, derivation: Derivation, rounds: int, delta: float) -> dict[str, Any]:
-    """What is claimed after so many rounds, by whom, the step that fails; and what is known of the same noise, if anything."""
+    """What is claimed after so many rounds, by what and by whom, the step that fails; and what is known of the same noise."""
     said = round.unproven if isinstance(round.unproven, Unproven) else Unproven()
     known = known_of(round, population=derivation.population, dimension=derivation.dimension)
+    claimed = said.claimed or known.get("claimed")
 
     def epsilon(event: Event | None) -> float | None:
         return accountant().epsilon(Repeated(event, rounds), delta) if event is not None and rounds else None
 
     failed = (step.states for step in derivation.primary.steps if not step.proven)
-    answer = {
-        "claimed_epsilon": epsilon(said.claimed or known.get("claimed")),
+    answer: dict[str, Any] = {
+        "claimed_epsilon": None,
+        "claimed_by": "",
         "paper": said.paper,
         "step": said.step or next(failed, "no step, it was only asked to run unproven"),
     }
+    if isinstance(claimed, Event):
+        answer |= {"claimed_epsilon": epsilon(claimed), "claimed_by": BY_EVENT}
+    elif claimed is not None and rounds:
+        answer |= {"claimed_epsilon": claimed.claimed_epsilon(rounds, delta), "claimed_by": BY_FORMULA}
     really = {words: epsilon(known[name]) for name, words in _REALLY.items() if name in known and rounds}
     return {**answer, "really": really} if really else answer
 

@@ -100,8 +100,41 @@ def test_account(words: str) -> None:
     trusted = unit == "record" or "noise-at client" in words
     assert (found["views"]["server"]["epsilon"] is not None) == trusted
     said = CliRunner().invoke(app, ["account", *words.split()]).output
-    for name in ("unit", "relation", "sampling", "accountant", "sensitivity", "holds for", "the server"):
-        assert f"  {name} " in said
+    begun = [line.split(" ")[0] for line in said.splitlines()]
+    for name in ("unit", "relation", "observer", "sampling", "accountant", "sensitivity", "cohort", "assumptions"):
+        assert begun.count(name) == 1
+    assert ("No proven guarantee" in begun_with(said)) != trusted
+    amplified = ("poisson" in words and "noise-at client" not in words and unit == "client") or "fixed" in words
+    assert ("must stay secret" in said) == amplified == any("stays secret" in one for one in found["assumptions"])
+    assert found["guarantees"]["world"]["text"].split("\n")[3:] != [] and found["headline"] == said.splitlines()[0]
+
+
+def begun_with(said: str) -> str:
+    """How the paragraphs of a text begin."""
+    return " / ".join(part.split(" for ")[0] for part in said.split("\n\n"))
+
+
+@pytest.mark.parametrize(
+    ("words", "delta"),
+    [
+        ("--noise gaussian:1 --sample poisson:0.05 --rounds 20", 1e-5),
+        ("--noise gaussian:1 --sample fixed:50/1000 --rounds 20", 1e-5),
+        ("--noise gaussian:1 --sample fixed:50/20000 --rounds 20", 5e-6),
+        (
+            "--unit record --noise gaussian:2 --batch fixed:16/600 --steps 38 --sample fixed:5/100 --rounds 9",
+            1 / 600_000,
+        ),
+    ],
+)
+def test_without_a_delta_it_is_far_below_one_over_what_is_declared(words: str, delta: float) -> None:
+    assert answer("account", words)["delta"] == delta
+
+
+def test_a_delta_near_one_over_the_clients_is_cautioned_about() -> None:
+    words = ["account", "--noise", "gaussian:1", "--sample", "fixed:50/1000", "--rounds", "20"]
+    for delta, warned in (("1e-4", False), ("1.1e-4", True)):
+        result = CliRunner().invoke(app, [*words, "--delta", delta])
+        assert ("caution: " in result.stdout) == warned and result.stdout.startswith("epsilon = ")
 
 
 @pytest.mark.parametrize("words", REFUSED)
@@ -167,7 +200,7 @@ def test_what_plan_prints_is_a_bound_as_it_is_printed(clients: int, given: str) 
     """Epsilon, delta and noise are rounded up: taken as they stand, they are proven."""
     words = f"--clients {clients} --sample poisson:0.1 --rounds 100 --no-table {given}"
     first = CliRunner().invoke(app, ["plan", *words.split()]).output.split("\n")[0]
-    found = re.fullmatch(r"(noise gaussian:|epsilon )(\S+)  \(epsilon = (\S+) at delta = (\S+), proven by pld\)", first)
+    found = re.match(r"(noise gaussian:|epsilon )(\S+): epsilon = (\S+) at delta = (\S+) for each client", first)
     assert found is not None, first
     solved, value, told, delta = found[1], *map(float, found.groups()[1:])
     noise = value if solved.startswith("noise") else 1.3
@@ -183,6 +216,11 @@ def test_plan_shows_what_changes_would_buy() -> None:
     assert noise["half the rounds"] < found["noise_multiplier"] < noise["twice the cohort"]
     assert noise["twice the clients, same cohort"] < found["noise_multiplier"] < noise["the accountant rdp"]
     assert found["signal_to_noise"] == pytest.approx(50 / found["noise_multiplier"] / 100)
+    twice = next(one for one in found["alternatives"] if one["change"] == "twice the cohort")
+    assert twice["signal"] == pytest.approx(2 * found["noise_multiplier"] / twice["noise"])
+    unknown = answer("plan", "--clients 1000 --sample poisson:0.05 --rounds 30 --epsilon 6 --delta 5e-4")
+    assert unknown["signal_to_noise"] is None, "without a dimension nothing is known of the noise's length"
+    assert [one["signal"] for one in unknown["alternatives"]] == [one["signal"] for one in found["alternatives"]]
     assert found["epsilon"] == pytest.approx(6, rel=1e-3)
     assert (
         "for the same epsilon"
@@ -197,7 +235,6 @@ def test_plan_shows_what_changes_would_buy() -> None:
     [
         "--clients 1000 --sample poisson:0.05 --delta 1e-5",
         "--clients 1000 --sample poisson:0.05 --rounds 3 --epsilon 1 --noise gaussian:1 --delta 1e-5",
-        "--sample poisson:0.05 --rounds 3 --epsilon 1",
         "--clients 1000 --sample poisson:0.05 --epsilon 0.001 --noise gaussian:0.3 --delta 1e-9",
         "--clients 1000 --sample fixed:50/900 --rounds 3 --epsilon 1 --delta 1e-5",
         "--clients 1000 --sample poisson:0.05 --rounds 3 --epsilon -1 --delta 1e-5",

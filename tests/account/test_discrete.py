@@ -116,7 +116,7 @@ EVENT = DiscreteGaussianEvent(1.5, 49, 300.0, 1000)
 )
 def test_only_renyi_prices_it_and_never_below_the_gaussian(event: Event) -> None:
     assert from_json(event.to_json()) == event
-    assert "discrete Gaussian noise of 1.5 times the sensitivity" in event.words()
+    assert "discrete Gaussian noise, standard deviation 1.5 x sensitivity" in event.words()
     for name in ("pld", "gdp"):
         with pytest.raises(CannotAccount):
             accountant(name).epsilon(event, 1e-5)

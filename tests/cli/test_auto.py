@@ -59,7 +59,7 @@ def test_a_newcomer_gets_settings_that_are_written_down_and_can_be_gone_on_with(
     assert {"sample", "clip", "batch_size", "lr", "server_optimizer", "server_lr"} <= set(request["options"])
     for name, value in request["options"].items():
         assert f"--{name.replace('_', '-')} {value}" in said
-    assert found("auto")["epsilon"] <= 4.0 and "(4, 0.00295)-differential privacy for each client" in answer.out
+    assert found("auto")["epsilon"] <= 4.0 and "(4, 1e-05)-differential privacy" in answer.out
     assert found("auto")["accuracy"] > 0.8
 
     words = ["--features", request["data"]["features"], "--seed", "0", "--epsilon", "4", "--rounds", "20"]
@@ -99,7 +99,7 @@ def test_it_goes_on_without_auto(sfumato: Command, recipe: str, monkeypatch: pyt
 def test_central_training_hides_records_with_the_number_that_anybody_can_count(sfumato: Command) -> None:
     answer = sfumato("train", "dp-sgd", "--auto", "--epsilon", "2", "--out", "run")
     assert answer.status == 0, answer.err
-    assert asked("run")["options"]["records"] == 1400 and "differential privacy for each record" in answer.out
+    assert asked("run")["options"]["records"] == 1400 and "for each record, add/remove" in answer.out
     assert "--batch everyone" in answer.out and found("run")["accuracy"] > 0.88
 
 

@@ -44,12 +44,16 @@ def found(folder: Path) -> dict[str, Any]:
 def test_a_newcomer_trains_and_reads_a_true_guarantee(sfumato: Command) -> None:
     answer = sfumato("train", "dp-sgd", "--rounds", "100", "--out", "run")
     assert answer.status == 0, answer.err
-    assert "(2, 0.000347)-differential privacy for each record against everyone who sees the model" in answer.out
-    assert "No proven guarantee against the holder of the records: it has them all, and is trusted." in answer.out
-    assert "server" not in answer.out
-    run, options = found(Path("run")), asked(Path("run"))
+    run = found(Path("run"))
+    world, holder = (run["guarantees"]["record"][view] for view in ("world", "server"))
+    assert 1.99 < world["epsilon"] <= 2.0 and world["delta"] == 1e-5 and world["headline"] in answer.out
+    assert world["observer"].endswith("but not which records were drawn")
+    assert holder["view"] == "the holder of the records" and "has them all, and is trusted" in holder["unproven"]
+    assert holder["text"] in answer.out
+    assert "the server" not in answer.out
+    options = asked(Path("run"))
     assert (run["population"], run["unit"], run["relation"]) == (1, "record", "add_remove")
-    assert options["options"]["records"] == 1400 and run["delta"] == pytest.approx(1400**-1.1)
+    assert options["options"]["records"] == 1400 and run["delta"] == 1e-5
     assert options["data"]["clients"] == 1 and options["evaluate_every"] == 2
     assert run["accuracy"] > 0.85
     page = Path("run/report.html").read_text()
@@ -134,7 +138,7 @@ def test_it_goes_with_features_exact_noise_a_ledger_and_unproven(sfumato: Comman
     assert sfumato("train", "dp-sgd", "--secure", *small, "--out", "secure").status == 0
     exact = found(Path("secure"))
     assert exact["epsilon"] == found(Path("features"))["epsilon"]
-    assert "idealised real arithmetic" not in exact["guarantee"]
+    assert "exact real-number arithmetic (floating point is not covered)" not in exact["guarantee"]
     plain = [word for word in small if word not in ("--seed", "1")]
     for out in ("first", "second"):
         answer = sfumato("train", "dp-sgd", "--noise-multiplier", "2", "--ledger", "l.sqlite", *plain, "--out", out)

@@ -64,7 +64,7 @@ def test_with_no_argument_it_trains_the_default(tmp_path: Path) -> None:
         done = subprocess.run([SFUMATO, "train"], cwd=tmp_path, stdout=out, stderr=err, timeout=300)
     shown, progress = (tmp_path / "out.txt").read_text(), (tmp_path / "err.txt").read_text()
     assert done.returncode == 0, progress
-    assert "report: runs/dp-fedavg-digits-1/report.html" in shown and "(2, 0.00295)-differential privacy" in shown
+    assert "report: runs/dp-fedavg-digits-1/report.html" in shown and "(2, 1e-05)-differential privacy" in shown
     found = json.loads((tmp_path / "runs/dp-fedavg-digits-1/run.json").read_text())
     end = f"round {found['rounds']}/{found['rounds']}  accuracy 0."
     assert progress.splitlines()[-1].startswith(end) and "\x1b" not in progress + shown

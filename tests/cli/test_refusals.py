@@ -274,7 +274,7 @@ def test_who_is_declared_and_not_there_is_a_client_without_records(sfumato: Comm
         (Path("people") / name).write_bytes(content)
     words = ["--data", "people", "--clients", "13", "--outputs", "2", "--rounds", "2", "--sample", "everyone"]
     status, out, _ = sfumato("train", *words)
-    assert status == 0 and "differential privacy for each client" in out
+    assert status == 0 and "for each client, add/remove" in out
 
 
 def test_with_json_a_refusal_is_json_too(sfumato: Command) -> None:

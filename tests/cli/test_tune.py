@@ -53,9 +53,11 @@ def test_the_best_of_a_secret_number_of_runs(sfumato: Command) -> None:
     assert f"\nbest of 2 settings, by a noisy score of {told['score']:.4f}: server_lr " in answer.out
     assert told["runs_on_average"] == pytest.approx(3.0) and told["settings"] in told["candidates"]
     assert f"accuracy {summary['accuracy']:.4f} on public test data after 2 rounds" in answer.out
-    assert "(4, 0.0238)-differential privacy for each client" in answer.out
-    assert "the best of a random number of runs (3 on average), each: Gaussian noise" in answer.out
-    assert "not how many, nor how long they took" in answer.out and "No proven guarantee against" in answer.out
+    world = summary["guarantees"]["client"]["world"]
+    assert "(4, 1e-05)-differential privacy" in answer.out and world["text"] in answer.out
+    assert "the best of a random number of runs (3 on average), each: Gaussian noise" in world["mechanism"]
+    assert any("not how many, nor how long they took" in one for one in world["assumptions"])
+    assert world["observer"].endswith("but not any run other than the best") and "No proven guarantee for" in answer.out
     assert 3.996 <= summary["epsilon"] <= 4.0 and summary["epsilon_server"] is None
     asked = read("run", "run.toml")
     assert asked["options"]["server_lr"] == told["settings"]["options.server_lr"]

@@ -18,11 +18,12 @@ import typer
 from sfumato.commands import paragraphs
 from sfumato.commands.app import app
 from sfumato.commands.paragraphs import wrapped
+from sfumato.guarantee import PUBLIC
 from sfumato.recipes import RECIPES
 from sfumato.recipes.sentences import SENTENCES
 from tests.cli.conftest import ROUND, SMALL, Command
 
-HEAD = "for each client, against everyone who sees the model"
+HEAD = f"for each client, add/remove, against {PUBLIC}, but not who took part in them"
 
 
 class Terminal:
@@ -71,15 +72,17 @@ def test_a_run_ends_with_its_headline_and_then_what_it_means(sfumato: Command) -
     world = facts["guarantees"]["client"]["world"]
     assert after[1].startswith("accuracy ") and after[2] == world["headline"] and after[3] == ""
     assert after[2].startswith("epsilon = 0.") and after[2].endswith(HEAD)
-    assert after[4] == facts["guarantee"], "in a pipe a paragraph is one line"
-    assert answer.out.count("No proven guarantee against the server") == 1
+    assert "\n".join(after[4:]).startswith(facts["guarantee"] + "\n\n" + facts["guarantee_server"] + "\n\n")
+    inside = facts["guarantees"]["record"]["world"]
+    assert inside["whole_client"] and inside["epsilon"] > world["epsilon"]
+    assert after[-2].startswith("The replace bound of a whole client also bounds any change inside it")
 
 
 def test_two_views_that_are_alike_are_told_once(sfumato: Command) -> None:
     words = ["--rounds", "1", "--records", "5", "--records-per-client", "5", "--batch", "fixed:2", "--clients", "20"]
     answer = sfumato("train", "prifedsync", *words, "--noise-multiplier", "2")
-    assert answer.out.count("differential privacy for each record") == 1
-    assert answer.out.count("against everyone who sees the model, the server included") == 2  # the headline has it too
+    assert answer.out.count("differential privacy") == 1
+    assert answer.out.count(f"against {PUBLIC}, the server included, but not which records were drawn") == 1
     baseline = sfumato("train", "fedavg", "--rounds", "1", "--clients", "20")
     assert baseline.out.count("this is the baseline without privacy") == 1
 

@@ -216,14 +216,14 @@ def test_explain_prints_what_the_recipe_derives() -> None:
     for name in RECIPES:
         clients = 1 if RECIPES[name].central else 1000
         proof = build(name, clients, {}).derive(population=clients, dimension=1000).primary
-        lines = CliRunner().invoke(app, ["explain", name, "--rounds", "3"]).output.splitlines()
+        lines = CliRunner().invoke(app, ["explain", name, "--rounds", "3", "--delta", str(DELTA)]).output.splitlines()
         views = {
-            "everyone who sees the model": proof.world,
+            "the public observer": proof.world,
             "the server, if it samples honestly": proof.server,
             "the server, whoever chooses the cohort": proof.chooser,
         }
         if RECIPES[name].central:
-            views = {"everyone who sees the model": proof.world, "the holder of the records": None}
+            views = {"the public observer": proof.world, "the holder of the records": None}
         for words, event in views.items():
             said = next(line for line in lines if line.startswith(f"  {words} ")).rpartition("  ")[2].strip()
             spent = None if event is None else Repeated(event, 3)

@@ -75,7 +75,9 @@ def test_the_secure_recipe_costs_the_same_and_assumes_less() -> None:
     assert isinstance(exact.local, DpSgd) and isinstance(exact.local.law, RoundedGaussian)
     one, other = (round.derive(population=100, dimension=50).primary for round in (usual, exact))
     assert (one.world, one.server, one.chooser) == (other.world, other.server, other.chooser)
-    assert set(one.assumptions) - set(other.assumptions) == {"idealised real arithmetic"}
+    assert set(one.assumptions) - set(other.assumptions) == {
+        "exact real-number arithmetic (floating point is not covered)"
+    }
 
 
 def test_every_client_with_settings_of_its_own_becomes_exact() -> None:

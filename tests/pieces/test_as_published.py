@@ -97,4 +97,4 @@ def test_a_run_shows_the_claim_and_the_truth(name: str) -> None:
         run = simulate(Round(**slots, unproven=True), people, linear(), classification(3), rounds=2, seed=0)
         *_, last = run
         found = last.guarantee(1e-5)
-        assert found.epsilon is None and "claims epsilon" in found.sentence and "this very noise" in found.sentence
+        assert found.epsilon is None and "this very noise" in found.unproven

@@ -51,7 +51,7 @@ from sfumato.testing.piece import claim_for, context_for, layout_for, nasty_rows
 from tests.attacks.semantics import Chosen
 from tests.helpers import dp_round
 
-ARITHMETIC = "idealised real arithmetic"
+ARITHMETIC = "exact real-number arithmetic (floating point is not covered)"
 SHARES = secure(build("dp-fedavg-shares", 100, {}))
 
 

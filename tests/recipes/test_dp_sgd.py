@@ -15,6 +15,7 @@ from sfumato.account import accountant
 from sfumato.account.event import GaussianEvent, PoissonSampled, Relation, Repeated
 from sfumato.errors import BadValue
 from sfumato.key import Key
+from sfumato.pieces.payment import ARITHMETIC
 from sfumato.round import Round
 
 RECORDS, INPUTS, CLASSES = 40, 5, 3
@@ -55,7 +56,10 @@ def test_a_round_is_one_step_on_drawn_records(options: dict[str, Any], event: An
     proof = derivation.primary
     assert proof.unit is Unit.RECORD and proof.world == Repeated(event, 1)
     assert proof.server is None and proof.chooser is None
-    assert proof.assumptions == ("idealised real arithmetic", "the holder of the records is trusted")
+    assert proof.assumptions == (
+        ARITHMETIC,
+        "the holder of the records is trusted",
+    )
     assert "to hide it as a client would be to hide them all" in derivation.refused[Unit.CLIENT].reason
 
 

@@ -41,7 +41,7 @@ def try_out(artifact: Path, interpreter: str) -> None:
         version = run([program, "--version"], folder).strip()
         said = run([program, "train", "--rounds", "3", "--out", "runs/first"], folder)
         report = (folder / "runs" / "first" / "report.html").read_text()
-        assert "differential privacy for each client" in said and "--paper" in report, said
+        assert "differential privacy" in said and "--paper" in report, said
         print(f"{artifact.name} on {run([str(python), '--version']).strip()}: {version} trains", flush=True)
 
 

@@ -8,22 +8,43 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-GUARANTEE = (
-    "(1.988, 0.00295)-differential privacy for each client against everyone who sees the model: one client being there "
-    "or not changes the chance of anything that they see by at most a factor of e^1.988, but for a chance of 0.00295 "
-    "(add/remove; Poisson sampling at rate 0.25, Gaussian noise; accountant: pld)."
-)
+from sfumato.account.event import Relation, Unit
+from sfumato.guarantee import PUBLIC, Guarantee
+
 ASSUMPTIONS = (
-    "idealised real arithmetic",
+    "exact real-number arithmetic (floating point is not covered)",
     "the server is trusted",
     "simulation: holds for whoever does not know the seed",
 )
-SERVER = "No proven guarantee against the server: it sees the messages before any noise."
-RECORD = (
-    "(3.412, 0.00295)-differential privacy for each record against everyone who sees the model: one record's data "
-    "being swapped for any other changes the chance of anything that they see by at most a factor of e^3.412, but for "
-    "a chance of 0.00295 (replace; Poisson sampling at rate 0.25, Gaussian noise; accountant: pld)."
+_FACTS: dict[str, Any] = {
+    "delta": 0.0029421,
+    "view": PUBLIC,
+    "unseen": "who took part in them",
+    "sampling": "Poisson, rate 0.25 (must stay secret)",
+    "accountant": "pld",
+    "assumptions": ASSUMPTIONS,
+}
+WORLD = Guarantee(1.98761, unit=Unit.CLIENT, relation=Relation.ADD_REMOVE, mechanism="noise", reference=3.2, **_FACTS)
+INSIDE = Guarantee(
+    3.4111,
+    unit=Unit.RECORD,
+    relation=Relation.REPLACE,
+    mechanism="more noise",
+    reference=5.5,
+    whole_client=True,
+    **_FACTS,
 )
+AGAINST_SERVER = Guarantee(
+    None,
+    0.0029421,
+    Unit.CLIENT,
+    Relation.ADD_REMOVE,
+    "the server",
+    "auto",
+    unproven="it sees the messages before any noise",
+)
+GUARANTEE, RECORD = (f"{one.headline[0].upper()}{one.headline[1:]}" for one in (WORLD, INSIDE))
+SERVER = " ".join(str(AGAINST_SERVER).split())
 STEPS = (
     ("sample", "Poisson(rate=0.25)", "neighbours: add/remove one client"),
     ("local", "Sgd(lr=0.5, epochs=5, batch_size=10)", "one client can move it without bound"),
@@ -78,10 +99,13 @@ def summary(**changes: Any) -> dict[str, Any]:
         "accuracy": 0.9056,
         "primary": "accuracy",
         "metrics": {"loss": 0.3471, "accuracy": 0.9056, "balanced_accuracy": 0.9049, "macro_f1": 0.9038},
-        "guarantee": f"{GUARANTEE} Assuming: {'; '.join(ASSUMPTIONS)}.",
-        "guarantee_server": SERVER,
+        "guarantee": str(WORLD),
+        "guarantee_server": str(AGAINST_SERVER),
         "assumptions": list(ASSUMPTIONS),
-        "guarantees": {"client": {"world": {"sentence": GUARANTEE}}, "record": {"world": {"sentence": RECORD}}},
+        "guarantees": {
+            "client": {"world": WORLD.to_json(), "server": AGAINST_SERVER.to_json()},
+            "record": {"world": INSIDE.to_json()},
+        },
         "nonprivate": False,
         "unproven": None,
         "stopped": "",
@@ -129,7 +153,7 @@ def unproven(folder: Path, **changes: Any) -> Path:
         "paper": "A. Author and B. Author, A claim too far (2021)",
         "step": "TopK comes after the noise shares, so a coordinate that few clients keep carries less noise.",
     }
-    nothing = "No proven guarantee against everyone who sees the model: no proven guarantee."
+    nothing = f"No proven guarantee for each client, against {PUBLIC}: nothing."
     values = summary(
         recipe="fed-topk",
         epsilon=None,
@@ -140,13 +164,13 @@ def unproven(folder: Path, **changes: Any) -> Path:
         accuracy=0.871,
     )
     values["metrics"] = {"accuracy": 0.871, "loss": 0.41}
-    values["guarantee_server"] = nothing.replace("everyone who sees the model", "the server")
+    values["guarantee_server"] = nothing.replace(PUBLIC, "the server")
     return write_run(folder, {**values, **changes}, lines(40, best=0.88, epsilon=None))
 
 
 def baseline(folder: Path, **changes: Any) -> Path:
     """A run without privacy."""
-    nothing = "No proven guarantee against everyone who sees the model: the non-private baseline."
+    nothing = f"No proven guarantee for each client, against {PUBLIC}: the non-private baseline."
     values = summary(recipe="fedavg", epsilon=None, guarantee=nothing, guarantee_server=nothing, accuracy=0.951)
     values |= {"noise_multiplier": None, "stddev": None, "clip": None, "sensitivity": None, "accountant": "auto"}
     values["nonprivate"] = True

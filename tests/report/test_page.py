@@ -11,7 +11,20 @@ import pytest
 
 from sfumato.report import write_report
 
-from .runs import ASSUMPTIONS, GUARANTEE, RECORD, SERVER, STEPS, baseline, lines, proven, summary, unproven, write_run
+from .runs import (
+    ASSUMPTIONS,
+    GUARANTEE,
+    RECORD,
+    SERVER,
+    STEPS,
+    WORLD,
+    baseline,
+    lines,
+    proven,
+    summary,
+    unproven,
+    write_run,
+)
 
 VOID = {"meta", "br", "link", "img", "input"}
 
@@ -58,6 +71,9 @@ def test_a_proven_run_says_what_it_guarantees_and_why(tmp_path: Path) -> None:
     found = page(proven(tmp_path / "run"))
     assert GUARANTEE in found.text
     assert found.text.index(GUARANTEE) < found.text.index(SERVER) < found.text.index(RECORD)
+    rows = " ".join(word for row in WORLD.rows() for word in row)
+    assert found.text.index(GUARANTEE) < found.text.index(rows) < found.text.index(ASSUMPTIONS[0])
+    assert f"For any change inside one client {RECORD}" in found.text and f"Against the server {SERVER}" in found.text
     for words in (*ASSUMPTIONS, *(word for step in STEPS for word in step), "dp-fedavg on digits", "logistic model"):
         assert words in found.text
     for value in (
@@ -73,9 +89,15 @@ def test_a_proven_run_says_what_it_guarantees_and_why(tmp_path: Path) -> None:
         "torch 2.13.0",
     ):
         assert value in found.text
-    assert "No proven guarantee against everyone" not in found.text
+    assert "No proven guarantee for each client, against anyone" not in found.text
     assert "warning" not in [value for key, value in found.attributes if key == "class"]
     assert found.tags.count("svg") == 3
+
+
+def test_a_run_of_an_earlier_version_shows_the_sentence_that_it_has(tmp_path: Path) -> None:
+    old = {"client": {"world": {"epsilon": 1.98761, "sentence": "An old sentence."}}}
+    found = page(proven(tmp_path / "run", guarantees=old))
+    assert "What is guaranteed An old sentence. Assumptions" in found.text and SERVER in found.text
 
 
 def test_epsilon_is_never_rounded_down(tmp_path: Path) -> None:

@@ -87,6 +87,17 @@ def test_the_lines_that_are_drawn_never_lie_above_the_floor(event: Event) -> Non
         assert float(np.interp(alarms, xs, ys)) <= accountant().tradeoff(event, float(alarms)) + 1e-12
 
 
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.words())
+def test_the_lines_that_are_drawn_have_no_kink(event: Event) -> None:
+    """What is taken off the floor is never much more at one point than at the one before it, and the lines bend one way."""
+    xs, ys = map(np.array, zip(*Telling(event).curve, strict=True))
+    slopes = np.diff(ys) / np.diff(xs)
+    assert (np.diff(slopes[1:]) >= -1e-3 * np.abs(slopes[1:-1])).all()
+    floors = np.array([1.0 - Telling(event).found(float(share)) for share in xs])
+    off = (floors - ys)[(xs > 1e-3) & (xs < 0.9)]
+    assert (off > 0).all() and (off[1:] <= 1.2 * off[:-1]).all()
+
+
 def test_where_clients_differ_the_one_that_is_easiest_to_find_counts() -> None:
     event = ByClient(GaussianEvent(4.0), (((3,), GaussianEvent(1.0)),))
     assert Telling(event).found(0.01) == Telling(GaussianEvent(1.0)).found(0.01)

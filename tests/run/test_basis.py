@@ -122,7 +122,8 @@ def test_every_number_of_a_run_counts_both(recipe: str, tmp_path: Path) -> None:
     assert lines[-1] is not None and 0.995 * 4.0 < lines[-1] <= 4.0
     found = json.loads((tmp_path / "run/run.json").read_text())
     assert found["epsilon"] == pytest.approx(lines[-1]) and found["basis"]["epsilon_alone"] < found["epsilon"]
-    assert f"Gaussian noise of {basis.noise:.6g} times the sensitivity; then" in found["guarantee"]
+    mechanism = found["guarantees"][found["unit"]]["world"]["mechanism"]
+    assert mechanism.startswith(f"Gaussian noise, standard deviation {basis.noise:.6g} x sensitivity; then ")
     assert entries(tmp_path / "run") == [-1, 0, 1, 2] and basis.proof.relation is proof.relation
     trusted = {"the server is trusted"}  # in dp-sgd that is the holder
     assert set(basis.proof.assumptions) <= {*proof.assumptions} | trusted

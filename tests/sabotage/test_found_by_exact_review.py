@@ -23,6 +23,7 @@ from sfumato.ledger.ledger import Budget, Ledger
 from sfumato.local.dp_sgd import _one_by_one
 from sfumato.pieces.context import Context
 from sfumato.pieces.exact import summed_for
+from sfumato.pieces.payment import ARITHMETIC
 from sfumato.testing import check_piece
 from sfumato.update import Layout
 
@@ -93,7 +94,7 @@ def test_budgets_that_name_gaussian_noise_keep_it_exact_and_others_are_refused_w
     kept = sfumato.budgets(round, given, rounds=3, population=12, dimension=18)
     assert isinstance(kept.local, sfumato.PerClient)
     assert all(isinstance(piece.law, sfumato.RoundedGaussian) for piece in kept.local.pieces)  # type: ignore[attr-defined]
-    assert "idealised real arithmetic" not in kept.derive(population=12, dimension=18).primary.assumptions
+    assert ARITHMETIC not in kept.derive(population=12, dimension=18).primary.assumptions
     with pytest.raises(BadValue, match="exact draws are there for Gaussian noise"):
         sfumato.budgets(round, {**given, 4: (2.0, 1e-5, "laplace")}, rounds=3, population=12, dimension=18)
 

@@ -70,7 +70,7 @@ def test_it_trains_what_the_recipe_trains() -> None:
     more = set(ours.guarantee(DELTA).assumptions) - set(last.guarantee(DELTA).assumptions)
     beginning, once = sorted(more, reverse=True)
     assert "began with nothing" in beginning and "nobody sees two sessions with the same seed" in once
-    assert ours.guarantee(DELTA).sentence == last.guarantee(DELTA).sentence
+    assert ours.guarantee(DELTA).rows() == last.guarantee(DELTA).rows()
 
 
 class Both(nn.Module):
@@ -103,7 +103,7 @@ def test_records_of_several_inputs_train_what_the_recipe_trains() -> None:
             pass
         assert torch.equal(row(ours.module), last.params) and not torch.equal(last.params, row(Both()))
         assert list(progress.module.state_dict()) == list(ours.module.state_dict())
-        assert ours.guarantee(DELTA).sentence == last.guarantee(DELTA).sentence
+        assert ours.guarantee(DELTA).rows() == last.guarantee(DELTA).rows()
 
 
 def test_the_learning_rate_is_the_users_and_a_schedule_is_free() -> None:
@@ -229,7 +229,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no noise": ({"noise_multiplier": None}, "how much noise"),
     "zero noise": ({"noise_multiplier": 0.0}, "positive and finite"),
     "two noises": ({"epsilon": 1.0}, "how much noise"),
-    "no delta": ({"noise_multiplier": None, "epsilon": 1.0}, "at which delta"),
     "mean": ({"loss": nn.CrossEntropyLoss()}, "reduction='none'"),
     "sgd": ({"optimizer": "sgd"}, "the optimizer is a str"),
 }

@@ -73,15 +73,15 @@ def _is_rounded_up(shown: str, value: float) -> None:
 
 def test_what_the_page_says_of_the_first_run_is_computed() -> None:
     said = " ".join((DOCS / "explain-it.md").read_text().split())
-    run, price = Repeated(GaussianEvent(12.9675), 100), accountant()
-    pair = 1 - tradeoff_from_profile(np.array([2.0]), np.array([0.00295]), 0.01)
-    right = 1 - min((rate + price.tradeoff(run, rate)) / 2 for rate in np.linspace(0.3, 0.4, 101))
+    run, price = Repeated(GaussianEvent(19.9382), 100), accountant()
+    pair = 1 - tradeoff_from_profile(np.array([2.0]), np.array([DELTA]), 0.01)
+    right = 1 - min((rate + price.tradeoff(run, rate)) / 2 for rate in np.linspace(0.3, 0.5, 201))
     found = re.search(r"it catches ([\d.]+) % at most, where the pair would allow ([\d.]+) %", said)
     guessed = re.search(r"right about ([\d.]+) of 100 at most, on average, where the pair would allow ([\d.]+)\.", said)
     assert found and guessed
     _is_rounded_up(found[1], 100 * (1 - price.tradeoff(run, 0.01)))
     _is_rounded_up(found[2], 100 * pair)
     _is_rounded_up(guessed[1], 100 * right)
-    _is_rounded_up(guessed[2], 100 * _allowed(2.0, 0.00295))
+    _is_rounded_up(guessed[2], 100 * _allowed(2.0, DELTA))
     for alarms, missed in re.findall(r"(\d+)% false alarms: at least ([\d.]+)% of", said):
         assert float(missed) <= 100 * price.tradeoff(run, float(alarms) / 100)

@@ -125,7 +125,7 @@ def test_what_is_served_names_no_other_place(client: Asker) -> None:
 def test_a_finished_run_is_told_with_its_guarantee_and_its_audit(client: Asker) -> None:
     found = client.get("/api/run", params={"name": "first"}).json()
     assert found["state"] == "finished" and found["epsilon"] == "1.988" and found["accuracy"].startswith("90.")
-    assert "differential privacy for each client" in found["guarantee"] and "No contradiction" in found["audits"]
+    assert "differential privacy" in found["guarantee"] and "No contradiction" in found["audits"]
     assert found["curves"]["accuracy"]["xs"] == [float(round) for round in range(1, 41)]
     assert found["curves"]["epsilon"]["said"][-1] == "round 40: 1.988"
     second = client.get("/api/run", params={"name": "group/second"}).json()
@@ -190,7 +190,7 @@ def test_a_ledger_is_told_in_the_words_of_the_command(
         options = [word for option, value in more.items() for word in (f"--{option}", str(value))]
         assert run(["ledger", str(folder / path), *options]) == 0
         printed = capsys.readouterr().out
-        assert all(sentence in printed for sentence in found["sentences"]) and len(found["sentences"]) == 3
+        assert all(one["text"] in printed for one in found["guarantees"]) and len(found["guarantees"]) == 3
         assert [f"run {run}: {words}" in printed for run, words in found["runs"]] == [True]
     unsaid = client.get("/api/ledger", params={"name": "shared: people.sqlite"}).json()
     assert "at which delta" in unsaid["refused"]

@@ -6,7 +6,8 @@ distance; nothing else may. Sampling wraps an event, `Repeated` holds the only c
 
 Events are frozen, hashable and round-trip through JSON. A third party adds one by subclassing `Event`, decorating it
 with `@register`, and teaching an accountant about it (`merged_gaussian`, `pair_of`, `rdp_of`). What it is made of is read from
-its fields; it may say its own `words`.
+its fields; it may say its own `words`. An event that costs less because something is drawn in secret says so: its `sampling` in
+words, and in `secret` what the observer must not know.
 """
 
 from __future__ import annotations
@@ -30,12 +31,20 @@ class Unit(StrEnum):
     RECORD = "record"
 
 
+class Secret(StrEnum):
+    """What was drawn at random and must stay unknown to an observer against whom an event is credited."""
+
+    PARTICIPATION = "participation"  # who took part, or which records were drawn
+    ORDER = "order"  # which message is whose
+    RUNS = "runs"  # how many runs there were, and all of them but the best
+
+
 class Relation(StrEnum):
-    """What a neighbouring world looks like."""
+    """What a neighbouring dataset is."""
 
     ADD_REMOVE = "add_remove"  # the unit is, or is not, in the population
-    REPLACE = "replace"  # its data are swapped for any other
-    ZERO_OUT = "zero_out"  # it stays and replies, but its row is zero
+    REPLACE = "replace"  # its data are replaced by any other
+    ZERO_OUT = "zero_out"  # it stays and replies, but its update is zero
 
     @property
     def words(self) -> str:
@@ -43,12 +52,16 @@ class Relation(StrEnum):
         return {"add_remove": "add/remove", "zero_out": "zero-out"}.get(self.value, self.value)
 
     def neighbours(self, unit: Unit) -> str:
-        """What differs between the two worlds."""
+        """What differs between two neighbouring datasets.
+
+        >>> Relation.ADD_REMOVE.neighbours(Unit.CLIENT)
+        'the client is or is not in the data'
+        """
         match self:
             case Relation.ADD_REMOVE:
-                return f"the {unit} is in the data or is not"
+                return f"the {unit} is or is not in the data"
             case Relation.REPLACE:
-                return f"the {unit}'s data are swapped for any other"
+                return f"the {unit}'s data are replaced by any other data"
         return f"the {unit} stays, but its contribution is zero"
 
 
@@ -74,9 +87,19 @@ class Event:
         """What happened, as the end of a sentence.
 
         >>> Repeated(PoissonSampled(0.05, GaussianEvent(1.0)), 200).words()
-        'Gaussian noise of 1 times the sensitivity, Poisson sampling at rate 0.05, 200 times'
+        'Gaussian noise, standard deviation 1 x sensitivity, Poisson sampling at rate 0.05, composed 200 times'
         """
         return type(self).__name__
+
+    @property
+    def sampling(self) -> str:
+        """How this event itself, apart from those inside it, draws or mixes what it shows; empty where it does not."""
+        return ""
+
+    @property
+    def secret(self) -> Secret | None:
+        """What the observer must not know for this event itself, apart from those inside it, to cost what it costs."""
+        return None
 
 
 def _events(values: Iterable[Any]) -> Iterator[Event]:
@@ -165,7 +188,7 @@ class GaussianEvent(Event):
         _check_positive("GaussianEvent ratio", self.ratio)
 
     def words(self) -> str:
-        return f"Gaussian noise of {self.ratio:.6g} times the sensitivity"
+        return f"Gaussian noise, standard deviation {self.ratio:.6g} x sensitivity"
 
 
 @register
@@ -179,7 +202,7 @@ class LaplaceEvent(Event):
         _check_positive("LaplaceEvent ratio", self.ratio)
 
     def words(self) -> str:
-        return f"Laplace noise of scale {self.ratio:.6g} times the L1 sensitivity"
+        return f"Laplace noise, scale {self.ratio:.6g} x L1 sensitivity"
 
 
 @register
@@ -196,7 +219,7 @@ class LaplaceBallEvent(Event):
             raise BadValue(f"LaplaceBallEvent dimension={self.dimension}: at least 1 is needed.")
 
     def words(self) -> str:
-        return f"Laplace noise of scale {self.ratio:.6g} times the L2 sensitivity on {self.dimension:,} coordinates"
+        return f"Laplace noise, scale {self.ratio:.6g} x L2 sensitivity, on {self.dimension:,} coordinates"
 
 
 @register
@@ -247,7 +270,7 @@ class StaircaseBallEvent(Event):
             raise BadValue(f"StaircaseBallEvent dimension={self.dimension}: at least 1 is needed.")
 
     def words(self) -> str:
-        steps = f"steps of {self.ratio:.6g} times the L2 sensitivity, each of epsilon {self.epsilon:.6g}"
+        steps = f"steps of {self.ratio:.6g} x L2 sensitivity, each of epsilon {self.epsilon:.6g}"
         return f"staircase noise on each of {self.dimension:,} coordinates ({steps})"
 
 
@@ -272,6 +295,14 @@ class PoissonSampled(Event):
     def words(self) -> str:
         return f"{self.event.words()}, Poisson sampling at rate {self.rate:.6g}"
 
+    @property
+    def sampling(self) -> str:
+        return f"Poisson, rate {self.rate:.6g}"
+
+    @property
+    def secret(self) -> Secret | None:
+        return Secret.PARTICIPATION if self.rate < 1 else None
+
 
 @register
 @dataclass(frozen=True)
@@ -293,6 +324,14 @@ class FixedSizeSampled(Event):
 
     def words(self) -> str:
         return f"{self.event.words()}, fixed-size sampling at rate {self.rate:.6g}"
+
+    @property
+    def sampling(self) -> str:
+        return f"fixed size, rate {self.rate:.6g}"
+
+    @property
+    def secret(self) -> Secret | None:
+        return Secret.PARTICIPATION if self.rate < 1 else None
 
 
 @register
@@ -340,7 +379,7 @@ class DiscreteGaussianEvent(Event):
 
     def words(self) -> str:
         together = f" in {self.shares} shares" if self.shares > 1 else ""
-        return f"discrete Gaussian noise of {self.ratio:.6g} times the sensitivity{together}"
+        return f"discrete Gaussian noise, standard deviation {self.ratio:.6g} x sensitivity{together}"
 
 
 @register
@@ -368,6 +407,14 @@ class CappedPoissonSampled(Event):
     def words(self) -> str:
         return f"{self.event.words()}, Poisson sampling at rate {self.rate:.6g} capped at {self.cap}"
 
+    @property
+    def sampling(self) -> str:
+        return f"Poisson, rate {self.rate:.6g}, at most {self.cap}"
+
+    @property
+    def secret(self) -> Secret | None:
+        return Secret.PARTICIPATION if self.rate < 1 or self.cap < self.population else None
+
 
 @register
 @dataclass(frozen=True)
@@ -385,6 +432,10 @@ class Mixture(Event):
 
     def words(self) -> str:
         return f"with probability {self.probability:.6g}: {self.event.words()}"
+
+    @property
+    def sampling(self) -> str:
+        return f"participation with probability {self.probability:.6g}"
 
 
 @register
@@ -427,7 +478,9 @@ class Repeated(Event):
     def words(self) -> str:
         within = self.event.words()
         return (
-            f"{self.times:,} times ({within})" if isinstance(self.event, Mixture) else f"{within}, {self.times:,} times"
+            f"composed {self.times:,} times ({within})"
+            if isinstance(self.event, Mixture)
+            else f"{within}, composed {self.times:,} times"
         )
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from sfumato.account.event import Event, Real, register
+from sfumato.account.event import Event, Real, Secret, register
 from sfumato.errors import BadValue
 from sfumato.key import Key
 
@@ -52,6 +52,14 @@ class Selected(Event):
     def words(self) -> str:
         law = "" if self.eta == 1.0 else f", eta {self.eta:.6g}"
         return f"the best of a random number of runs ({self.mean:.6g} on average{law}), each: {self.event.words()}"
+
+    @property
+    def sampling(self) -> str:
+        return f"a random number of runs, {self.mean:.6g} on average"
+
+    @property
+    def secret(self) -> Secret | None:
+        return Secret.RUNS
 
 
 def _check(eta: Real, gamma: Real) -> None:

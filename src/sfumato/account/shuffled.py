@@ -22,6 +22,7 @@ from sfumato.account.event import (
     PureEvent,
     Real,
     Relation,
+    Secret,
     StaircaseEvent,
     register,
 )
@@ -60,6 +61,14 @@ class ShuffledEvent(Event):
         if self.count == 1:
             return f"a {self.epsilon:.6g}-private message with no other to be shuffled among"
         return f"a {self.epsilon:.6g}-private message shuffled among {self.count:,}"
+
+    @property
+    def sampling(self) -> str:
+        return f"the order of {self.count:,} messages"
+
+    @property
+    def secret(self) -> Secret | None:
+        return Secret.ORDER if self.count > 1 else None
 
 
 @singledispatch

@@ -42,7 +42,7 @@ def one_step_epsilon(pair: Pair, delta: Real) -> float:
 
 
 def window(loss: Loss, tilt: float, centre: float, step: float = 0.0) -> tuple[float, float, Array, Array]:
-    """Where the tilted loss lies but for a chance of e^_LOG_TAIL on each side, and the Chernoff exponents that say so."""
+    """Where the tilted loss lies, up to a probability of e^_LOG_TAIL on each side, and the Chernoff exponents that say so."""
     cumulant, mean, variance = loss.moments(tilt)
     spread = max(math.sqrt(variance), step, 1e-9 * abs(mean), 1e-290)
     away = np.concatenate([_CHERNOFF / spread, tilt * _CHERNOFF / 8]) if tilt else _CHERNOFF / spread

@@ -57,7 +57,7 @@ class Errors:
         return Errors(int((~(absent <= threshold)).sum()), len(absent), int((present <= threshold).sum()), len(present))
 
     def upper(self, alpha: float) -> tuple[float, float]:
-        """Upper limits of both error rates, which hold together but for a chance of alpha (Bonferroni)."""
+        """Upper limits of both error rates, which hold together with probability 1 - alpha (Bonferroni)."""
         return (
             upper_limit(self.false_positives, self.absent, alpha / 2),
             upper_limit(self.false_negatives, self.present, alpha / 2),

@@ -68,8 +68,8 @@ class Family:
     def lower_bound(self, errors: Errors, delta: float, alpha: float) -> float:
         """The epsilon of the least noisy member that the errors reject.
 
-        States: if the mechanism is a member, then it has less noise than that, and so at least this epsilon, but for a chance
-        of alpha. A member is rejected where its trade-off curve at the upper limit of one error rate lies above the upper
+        States: if the mechanism is a member, then with probability 1 - alpha it has less noise than that, and so at least
+        this epsilon. A member is rejected where its trade-off curve at the upper limit of one error rate lies above the upper
         limit of the other: no test on it errs so little (curves fall, so the limits stand for the rates). Members with more
         noise have higher curves and are rejected too. If the stated member itself is rejected, then what it states is false,
         whatever the mechanism is: that needs no family.

@@ -1,4 +1,4 @@
-"""Labels from the gradient of a last layer's bias, which everybody who sees an update sees.
+"""Labels from the gradient of a last layer's bias, which anyone who sees an update sees.
 
 For cross entropy that gradient is, for class c, mean p_c - n_c / n: what the model says of c on average, less the share of c.
 """

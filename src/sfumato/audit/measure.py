@@ -59,7 +59,7 @@ class Measured:
         return Errors.of(self.absent, self.present, self.threshold)
 
     def bounds(self, asked: Asked, family: Family | None, delta: float, alpha: float) -> dict[str, float]:
-        """Lower bounds on epsilon that hold together, but for a chance of alpha; `bayesian` is a belief of that much doubt.
+        """Lower bounds on epsilon that hold together with probability 1 - alpha; `bayesian` is a belief of that much doubt.
 
         The family's bound and Clopper and Pearson's follow from the same two limits, so they share one alpha. The Gaussian
         fit is another statement about the same scores, and has its own half.
@@ -74,7 +74,7 @@ class Measured:
         return found
 
     def certain(self, family: Family | None, delta: float) -> dict[str, float]:
-        """Lower bounds that hold together but for a chance of one in a million: those that need no normal scores."""
+        """Lower bounds that hold together with probability 1 - 1e-6: those that need no normal scores."""
         found = {"clopper_pearson": clopper_pearson(self.errors, delta, CERTAIN)}
         return found if family is None else {**found, "family": family.lower_bound(self.errors, delta, CERTAIN)}
 
@@ -83,8 +83,8 @@ class Measured:
         return bayesian(self.errors, delta, alpha)
 
     def refutes(self, event: Event | None, claimed: float, delta: float, alpha: float) -> bool:
-        """Whether the scores contradict that no more than this event happened, or that epsilon is what is claimed, but for a chance
-        of alpha: of any mechanism.
+        """Whether the scores contradict that no more than this event happened, or that epsilon is what is claimed. Of any
+        mechanism it errs with probability alpha at most.
 
         Thresholds share alpha. The one of what is printed suits a sound round, where few errors of one kind say most; with a
         certainty of one in a million they say nothing, and a round with half its noise would pass. The Gaussian fit has no

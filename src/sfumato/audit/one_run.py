@@ -39,7 +39,7 @@ class Guesses:
 def steinke(guesses: Guesses, delta: float, alpha: float) -> float:
     """Steinke, Nasr and Jagielski 2023: the epsilon up to which so many right guesses have a chance of alpha at most.
 
-    States: an (epsilon, delta)-private mechanism is no member of what lies below, but for a chance of alpha. Given the output
+    States: with probability 1 - alpha, an (epsilon, delta)-private mechanism is no member of what lies below. Given the output
     and the earlier coins, a coin is guessed with odds of e^epsilon at most, so that without delta the right guesses are
     dominated by Binomial(made, e^epsilon / (1 + e^epsilon)). A delta can turn i wrong guesses into right ones with a
     chance of 2 m delta / i at most (Theorem 5.2). That term is vacuous for m delta near 1: use a smaller delta.

@@ -7,13 +7,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sfumato.account import accountant
+from sfumato.account.event import Relation
 from sfumato.audit.asked import Asked, NoCanary
 from sfumato.audit.bounds import CERTAIN, rounded_down
 from sfumato.audit.family import Family
 from sfumato.audit.many import OneRun, one_run
 from sfumato.audit.measure import Measured, Told, measure, worlds_of
 from sfumato.errors import BadValue
-from sfumato.guarantee import check_delta, rounded_up
+from sfumato.guarantee import PUBLIC, check_delta, observed_by, rounded_up
 from sfumato.key import Key
 from sfumato.unproven import claims
 
@@ -46,6 +47,8 @@ class Verdict:
     claimed: float | None
     proven: bool
     confidence: float
+    claimed_by: str = ""  # where nothing is proven: how a paper's claim was computed
+    observer: str = ""
     runs: int = 0
     bounds: dict[str, float] | None = None
     certain: dict[str, float] | None = None
@@ -74,9 +77,8 @@ class Verdict:
 
     @property
     def _whose(self) -> str:
-        seen = "everyone who sees the model" if self.view == "world" else "the server"
-        relation = self.relation.replace("add_remove", "add/remove").replace("zero_out", "zero-out")
-        return f"one {self.unit}, {relation}, against {seen}, at delta {rounded_up(self.delta, 6)}"
+        relation, delta = Relation(self.relation).words, rounded_up(self.delta, 6)
+        return f"each {self.unit}, {relation}, at delta {delta}, against {self.observer}"
 
     @property
     def sentence(self) -> str:
@@ -94,7 +96,8 @@ class Verdict:
             )
         if not self.proven:
             fate = "The claim is refuted" if self.refuted else "The claim is not refuted by this attack"
-            return f"A paper claims epsilon {upper} for {self._whose}; it is not proven. Measured: at least {lower}. {fate}."
+            by = f" ({self.claimed_by})" if self.claimed_by else ""
+            return f"A paper claims epsilon {upper}{by} for {self._whose}; it is not proven. Measured: at least {lower}. {fate}."
         fate = "No contradiction."
         if self.best > self.claimed:
             fate = (
@@ -160,13 +163,24 @@ def audit(
     """
     asked = asked if real is None else replace(asked, others="real")
     proven, delta = not (asked.round.unproven or asked.round.nonprivate), how.delta
-    claimed = None
+    claimed, by = None, ""
     if proven and asked.whole is not None:
         claimed = accountant().epsilon(asked.whole, delta)
     elif asked.round.unproven and asked.unit is asked.round.unit and asked.view == "world":
-        claimed = claims(asked.round, asked.derivation, asked.rounds, delta)["claimed_epsilon"]
+        said = claims(asked.round, asked.derivation, asked.rounds, delta)
+        claimed, by = said["claimed_epsilon"], said["claimed_by"]
     relation = str(asked.relation)
-    found = Verdict(str(asked.unit), relation, asked.view, delta, asked.rounds, claimed, proven, how.confidence)
+    view = PUBLIC if asked.view == "world" else "the server"
+    observer = view if asked.whole is None else observed_by(view, asked.whole, asked.unit)
+    facts: dict[str, Any] = {
+        "delta": delta,
+        "rounds": asked.rounds,
+        "claimed": claimed,
+        "claimed_by": by,
+        "proven": proven,
+    }
+    who: dict[str, Any] = {"unit": str(asked.unit), "relation": relation, "view": asked.view, "observer": observer}
+    found = Verdict(**who, **facts, confidence=how.confidence)
     if claimed is None:
         refused = asked.derivation.refused.get(asked.unit)
         return found if refused is None else replace(found, notes=(refused.reason.rstrip("."),))
@@ -175,8 +189,8 @@ def audit(
         worlds = worlds_of(asked, real)
     except NoCanary as reason:
         return replace(found, notes=(*found.notes, f"no canary was run: {str(reason).rstrip('.')}"))
-    facts = {"population": asked.population, "dimension": asked.dimension, "rounds": asked.rounds}
-    family = Family.of(asked.round, **facts, unit=asked.unit, view=asked.view) if proven and asked.attained else None
+    size = {"population": asked.population, "dimension": asked.dimension, "rounds": asked.rounds}
+    family = Family.of(asked.round, **size, unit=asked.unit, view=asked.view) if proven and asked.attained else None
     kinds = 2 if how.canaries else 1  # of audits that are printed, which share the doubt
     alpha = (1.0 - how.confidence) / kinds
     if how.canaries:

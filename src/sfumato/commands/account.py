@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.account.event import Relation
+from sfumato.account.event import Unit
 from sfumato.commands.answers import Json, read_setting, refusing, show
+from sfumato.planning.setting import Setting
+
+if TYPE_CHECKING:
+    from sfumato.planning.price import Price
 
 Noise = Annotated[
     str, typer.Option(help="gaussian:Z, laplace-l2:B (over the L2 clip norm), laplace:B, staircase:B (over the L1).")
@@ -15,7 +19,9 @@ Noise = Annotated[
 Dimension = Annotated[int | None, typer.Option(help="How many parameters are trained.")]
 Sample = Annotated[str, typer.Option(help="The cohort: poisson:RATE, fixed:SIZE/CLIENTS or everyone[:CLIENTS].")]
 Rounds = Annotated[int, typer.Option(help="How many rounds.")]
-Delta = Annotated[float, typer.Option(help="The delta, below one over the population.")]
+Delta = Annotated[
+    float | None, typer.Option(help="Default: 1e-5, or 1/(10 n) if that is less, for the n clients of --sample.")
+]
 RelationOption = Annotated[
     str | None, typer.Option(help="add-remove, replace or zero-out; else what the sampling implies.")
 ]
@@ -32,7 +38,7 @@ UnitOption = Annotated[str, typer.Option(help="Whose data is hidden: client or r
 def account(
     noise: Noise,
     rounds: Rounds,
-    delta: Delta,
+    delta: Delta = None,
     sample: Sample = "everyone",
     relation: RelationOption = None,
     unit: UnitOption = "client",
@@ -49,14 +55,31 @@ def account(
     json: Json = False,
 ) -> None:
     """Say what a setting costs: the smallest epsilon that can be proven, and for whom it holds."""
+    from sfumato.guarantee import default_delta
     from sfumato.planning.price import price
+    from sfumato.planning.words import caution
 
     with refusing(json):
         setting = read_setting(
             noise, sample, rounds, unit, relation, batch, steps, noise_at, curious, dimension, shuffle, votes
         )
-        answer = price(setting, delta, accountant)
-        show(answer, _lines(answer), json)
+        units = declared_units(setting)
+        found = price(setting, default_delta(units) if delta is None else delta, accountant)
+        said = "" if units is None else caution(found.public.delta, units, str(setting.unit))
+        show({**found.to_json(), "caution": said}, [*_lines(found), *cautioned(said)], json)
+
+
+def declared_units(setting: Setting) -> int | None:
+    """How many units the options declare; None where they do not say."""
+    batch = setting.batch
+    records = 1 if setting.unit is Unit.CLIENT else None if batch is None else batch.population
+    clients = setting.sample.population
+    return None if clients is None or records is None else clients * records
+
+
+def cautioned(said: str) -> list[str]:
+    """A caution as the last lines of an answer."""
+    return ["", f"caution: {said}"] if said else []
 
 
 def unit_of(votes: str, order: int) -> str:
@@ -64,20 +87,15 @@ def unit_of(votes: str, order: int) -> str:
     return f"votes{' in L1' * (order == 1)}" if votes else f"times the {'L1 ' * (order == 1)}clip norm"
 
 
-def _lines(answer: dict[str, Any]) -> list[str]:
+def _lines(found: Price) -> list[str]:
+    answer = found.to_json()
     of = unit_of(answer["votes"], answer["order"])
     rows = [
-        ("unit", f"one {answer['unit']}"),
-        ("relation", f"{Relation(answer['relation']).words}: {answer['neighbours']}"),
         ("noise", f"{answer['noise']}, {answer['noise_multiplier']:g} {of}"),
         ("sensitivity", f"{answer['sensitivity']:g} {of}"),
-        ("sampling", answer["sampling"]),
+        ("cohort", answer["sampling"]),
         ("queries" if answer["votes"] else "rounds", f"{answer['rounds']:,}"),
-        ("accountant", f"{answer['accountant']} (proven, rounded up)"),
-        ("holds for", answer["views"]["world"]["who"]),
-        ("the server", answer["views"]["server"]["who"]),
-        ("assuming", "; ".join(answer["assumptions"])),
     ]
     for value in answer["approximations"].values():
         rows.append(("not proven", f"mu = {value['mu']:.4g}, epsilon = {value['epsilon']:.4g} ({value['label']})"))
-    return [answer["headline"], *(f"  {name:<12} {text}" for name, text in rows)]
+    return [found.headline, "", *found.lines, "", *(f"{name:<12} {text}" for name, text in rows)]

@@ -31,7 +31,7 @@ _WIDTH = {"terminal_width": _COLUMNS - 2} if _NARROW else None
 
 app = typer.Typer(
     name="sfumato",
-    help="Differentially private federated learning that prints only guarantees that are true.",
+    help="Federated learning with differential privacy that prints only proven guarantees.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -62,7 +62,7 @@ for registered in node.registered_commands:
 
 @app.callback()
 def options(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
-    """Differentially private federated learning that prints only guarantees that are true."""
+    """Federated learning with differential privacy that prints only proven guarantees."""
     if version:
         typer.echo(f"sfumato {__version__}")
         raise typer.Exit

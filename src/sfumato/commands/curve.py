@@ -82,7 +82,8 @@ def _figure(curves: list[dict[str, Any]]) -> Figure:
 
 def _numbers(setting: Setting, name: str, points: int) -> dict[str, Any]:
     from sfumato.account.protocol import accountant
-    from sfumato.planning.words import sampling, views
+    from sfumato.guarantee import PUBLIC, observed_by
+    from sfumato.planning.words import sampling
 
     price, claim, event = accountant(name), setting.claim(), setting.event()
     rates = [at / (points - 1) for at in range(points)]
@@ -94,7 +95,7 @@ def _numbers(setting: Setting, name: str, points: int) -> dict[str, Any]:
         "noise_multiplier": setting.law.noise_multiplier,
         "sensitivity": claim.noise_sensitivity,
         "sampling": sampling(setting),
-        "holds_for": views(setting)["world"],
+        "observer": observed_by(PUBLIC, event, setting.unit),
         "false_positive_rate": rates,
         "false_negative_rate": [price.tradeoff(event, rate) for rate in rates],
     }
@@ -121,7 +122,7 @@ def _lines(answer: dict[str, Any]) -> list[str]:
         return [f"{len(drawn)} curve(s) in {answer['output']}", *drawn]
     lines = []
     for one in answer["curves"]:
-        lines += [one["label"], f"  one {one['unit']}; accountant {one['accountant']}; holds for {one['holds_for']}"]
+        lines += [one["label"], f"  each {one['unit']}; accountant {one['accountant']}; observer: {one['observer']}"]
         lines.append("  false positive rate   false negative rate, at least")
         pairs = list(zip(one["false_positive_rate"], one["false_negative_rate"], strict=True))
         lines += [f"  {a:<21.4g} {_down(b)}" for a, b in pairs[:: max(1, len(pairs) // 20)]]

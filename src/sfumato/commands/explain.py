@@ -14,7 +14,7 @@ from sfumato.commands.options import flag, option, recipe_options
 from sfumato.commands.preparing import preparing
 from sfumato.commands.suggest import refuse_misplaced
 from sfumato.errors import BadValue
-from sfumato.guarantee import rounded_up
+from sfumato.guarantee import default_delta, rounded_up
 from sfumato.recipes import build, find
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sfumato.planning.auto import Choice
     from sfumato.round import Round
 
-_CLIENTS, _ROUNDS, _DELTA, _DIMENSION = 1000, 100, 1e-5, 1000
+_CLIENTS, _ROUNDS, _DIMENSION = 1000, 100, 1000
 _OF_DATA = ("data", "data_dir", "records_per_client", "outputs", "public", "seconds")
 
 
@@ -61,7 +61,7 @@ def _plain(recipe: str, chosen: dict[str, Any]) -> Explained:
         raise BadValue(f"explain {flag(unused[0])}: that is for --auto. Give --auto too, or leave it out.")
     about = find(recipe)
     clients = chosen.pop("clients", 1 if about.central else _CLIENTS)
-    rounds, delta = chosen.pop("rounds", about.rounds or _ROUNDS), chosen.pop("delta", _DELTA)
+    rounds, delta = chosen.pop("rounds", about.rounds or _ROUNDS), chosen.pop("delta", None)
     if rounds < 1:
         raise BadValue(f"--rounds {rounds}: at least 1.")
     dimension, secure, epsilon = _common(chosen)
@@ -69,6 +69,7 @@ def _plain(recipe: str, chosen: dict[str, Any]) -> Explained:
     refuse_unknown(recipe, chosen)
     budgets = None if file is None else Budgets.of(file, clients)
     round = _exact(build(recipe, clients, chosen), secure)
+    delta = default_delta(round.units(clients)) if delta is None else delta
     if epsilon is not None and budgets is not None:
         raise BadValue(f"--epsilon {epsilon:g} and --budgets {file} exclude each other: give one of them.")
     if epsilon is not None:
@@ -138,7 +139,12 @@ def _signature() -> inspect.Signature:
     own = [
         option("clients", int, "The declared population: 1000, and 1 where one holder has all records.", panel),
         option("rounds", int, "After how many rounds to say what was spent: the recipe's own number, or 100.", panel),
-        option("delta", float, "At which delta: 1e-5; with --auto as train has it.", panel),
+        option(
+            "delta",
+            float,
+            "Default: 1e-5, or 1/(10 n) if that is less, for n clients or protected records.",
+            panel,
+        ),
         option("epsilon", float, "Find the noise for this budget; with --auto 2, if it is not given.", panel),
         option("budgets", str, "A file with each client's own budget.", panel, "FILE"),
         option(

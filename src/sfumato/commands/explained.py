@@ -11,7 +11,7 @@ from sfumato.budget.words import in_words
 from sfumato.calibration import noise_and_clip
 from sfumato.claim import Step, table
 from sfumato.commands.options import flag
-from sfumato.guarantee import Guarantee, guarantee, rounded_up
+from sfumato.guarantee import PUBLIC, Guarantee, guarantee, rounded_up
 from sfumato.recipes import find
 from sfumato.recipes.sentences import SENTENCES
 from sfumato.unproven import claims
@@ -19,9 +19,9 @@ from sfumato.unproven import claims
 if TYPE_CHECKING:
     from sfumato.account.papers.prifedsync import Published
     from sfumato.commands.explain import Explained
-    from sfumato.derive import Derivation, UnitDerivation
+    from sfumato.derive import Derivation
 
-_WORLD = "everyone who sees the model"
+_PUBLIC = "the public observer"
 
 
 def answer(asked: Explained) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def answer(asked: Explained) -> dict[str, Any]:
         "sensitivity": proof.sensitivity,
         "derivation": [asdict(step) for step in proof.steps],
         "events": {view: _event(getattr(proof, view)) for view in ("world", "server", "chooser")},
-        "assumptions": list(proof.assumptions),
+        "assumptions": list(proven[proof.unit]["world"].assumptions or proof.assumptions),
         "guarantees": {unit: {view: one.to_json() for view, one in views.items()} for unit, views in proven.items()},
         "unproven": claims(round, derivation, asked.rounds, asked.delta) if round.unproven else None,
         "budgets": []
@@ -78,21 +78,23 @@ def lines(asked: Explained, found: dict[str, Any]) -> list[str]:
         f"derivation for one {found['unit']}, {Relation(found['relation']).words}, {who}:",
         *table(tuple(Step(**step) for step in found["derivation"])).split("\n"),
         "",
-        f"each round costs, against {_WORLD}: {events['world']}",
+        f"each round costs, against {_PUBLIC}: {events['world']}",
         f"each round costs, against {receiver}: {events['server']}",
+        "",
+        found["guarantees"][found["unit"]]["world"]["text"],
+        "",
+        f"{after}, epsilon at delta {rounded_up(asked.delta, 3)}:",
     ]
-    if found["assumptions"]:
-        text.append(f"assuming: {'; '.join(found['assumptions'])}")
-    text += ["", f"{after}, epsilon at delta {rounded_up(asked.delta, 3)}:"]
-    views = {_WORLD: "world", receiver: "server"}
+    views = {_PUBLIC: "world", receiver: "server"}
     if not central:
         honest, chooser = f"{receiver}, if it samples honestly", f"{receiver}, whoever chooses the cohort"
-        views = {_WORLD: "world", honest: "server", chooser: "chooser"}
+        views = {_PUBLIC: "world", honest: "server", chooser: "chooser"}
     for whom, view in views.items():
         epsilon = found["guarantees"][found["unit"]][view]["epsilon"]
         text.append(f"  {whom:<40} {'nothing is proven' if epsilon is None else rounded_up(epsilon, 4)}")
     if (said := found["unproven"]) is not None:
-        for words, epsilon in {"claimed, and not proven": said["claimed_epsilon"], **said.get("really", {})}.items():
+        by = f" ({said['claimed_by']})" if said["claimed_by"] else ""
+        for words, epsilon in {f"claimed{by}": said["claimed_epsilon"], **said.get("really", {})}.items():
             text.append(f"  {words:<40} {'-' if epsilon is None else format(epsilon, '.4g')}")
     if found["budgets"]:
         text += ["", "each client's own budget, and the epsilon that is spent of it:"]
@@ -116,7 +118,7 @@ def _options(options: dict[str, Any]) -> list[str]:
 def _guarantees(asked: Explained, derivation: Derivation, unit: Unit) -> dict[str, Guarantee]:
     """What is proven after all rounds, in each view; why nothing is, for a unit of which nothing is proven."""
     channel, proof = asked.round.channel, derivation.units.get(unit)
-    views = {"world": _WORLD, "server": channel.receiver, "chooser": f"{channel.receiver}, whoever chooses the cohort"}
+    views = {"world": PUBLIC, "server": channel.receiver, "chooser": f"{channel.receiver}, whoever chooses the cohort"}
     if proof is None:
         refusal = derivation.refused.get(unit)
         why = refusal.reason if refusal else "nothing is proven of this round"
@@ -124,13 +126,16 @@ def _guarantees(asked: Explained, derivation: Derivation, unit: Unit) -> dict[st
         return {
             view: Guarantee(None, asked.delta, unit, relation, whom, "", unproven=why) for view, whom in views.items()
         }
-    return {view: _guarantee(asked, proof, view, whom, channel.sees_before_noise) for view, whom in views.items()}
-
-
-def _guarantee(asked: Explained, proof: UnitDerivation, view: str, whom: str, unpaid: str) -> Guarantee:
-    event, relation = proof.seen(view, asked.rounds), proof.relation
-    known: dict[str, Any] = {"unit": proof.unit, "relation": relation, "assumptions": proof.assumptions}
-    return guarantee(event, asked.delta, view=whom, unpaid=unpaid, **known)
+    known: dict[str, Any] = {
+        "unit": unit,
+        "relation": proof.relation,
+        "assumptions": proof.assumptions,
+        "unpaid": channel.sees_before_noise,
+        "whole_client": derivation.by_whole_client(unit),
+    }
+    return {
+        view: guarantee(proof.seen(view, asked.rounds), asked.delta, view=whom, **known) for view, whom in views.items()
+    }
 
 
 def _event(event: Event | None) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""`sfumato train`: one command trains, and tells the truth about it."""
+"""`sfumato train`: one command trains, and says what is proven of it."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from sfumato.run.request import Request, resolved
 if TYPE_CHECKING:
     from sfumato.engine.simulation import Simulation
     from sfumato.engine.workers import Factory
+    from sfumato.guarantee import Guarantee
     from sfumato.run.prepare import Prepared
 
 
@@ -121,7 +122,8 @@ def caution(prepared: Prepared, *, err: bool) -> None:
     """A delta that promises next to nothing is allowed, but not without a word."""
     from sfumato.planning import words
 
-    said = words.caution(prepared.request.chosen_delta, prepared.request.units, str(prepared.round.unit))
+    units = prepared.round.units(prepared.population.size)
+    said = words.caution(prepared.request.chosen_delta, units, str(prepared.round.unit))
     if said and not (prepared.round.nonprivate or prepared.round.unproven):
         print_lines(f"caution: {said}", err=err)
 
@@ -168,7 +170,7 @@ def new_folder(out: str | None, request: Request) -> Path:
 def tell(run: Simulation, prepared: Prepared, folder: Path) -> None:
     """What a finished run reached and what it cost: first the numbers, then what they mean."""
     from sfumato.account.event import Unit
-    from sfumato.guarantee import rounded_up, told_once
+    from sfumato.guarantee import rounded_up, text_of, told_once
 
     summary, delta = json.loads((folder / "run.json").read_text()), prepared.request.chosen_delta
     proven = told_once(run.guarantee(delta), run.guarantee(delta, server=True))
@@ -183,7 +185,7 @@ def tell(run: Simulation, prepared: Prepared, folder: Path) -> None:
             f"basis: {basis['above_noise']} of {basis['dimension']} directions stand out of its noise; epsilon {alone} alone, and "
             "counted in all others"
         )
-    print_lines(*map(str, proven))
+    print_lines(*text_of(proven))
     if summary["budgets"]:
         from sfumato.budget.words import in_words
 
@@ -192,11 +194,20 @@ def tell(run: Simulation, prepared: Prepared, folder: Path) -> None:
     caution(prepared, err=False)
     derivation = run.derivation
     if derivation.primary.unit is Unit.CLIENT and Unit.RECORD in derivation.units:
-        epsilon = run.guarantee(delta, Unit.RECORD).epsilon
-        if epsilon is not None:
-            shown = rounded_up(epsilon, 4)
-            print_lines(f"For one record of a client, swapped for another: epsilon {shown} at the same delta.")
+        inside = run.guarantee(delta, Unit.RECORD)
+        if inside.epsilon is not None:
+            print_lines("", _inside(inside))
     print_lines(f"report: {folder / 'report.html'}")
+
+
+def _inside(proven: Guarantee) -> str:
+    """What is proven of one record, beside what is proven of its client; the client's own bound is not said to be a record's."""
+    if not proven.whole_client:
+        return f"{proven.headline[0].upper()}{proven.headline[1:]}."
+    return (
+        "The replace bound of a whole client also bounds any change inside it, such as one record: "
+        f"{proven.amount()}, against {proven.observer}."
+    )
 
 
 def train(**given: Any) -> None:

@@ -29,11 +29,11 @@ from sfumato.engine.keys import Keys
 from sfumato.engine.slots import Opening
 from sfumato.engine.workers import GivenUp
 from sfumato.errors import BadValue, NotFinite
-from sfumato.guarantee import Guarantee, guarantee
+from sfumato.guarantee import PUBLIC, Guarantee, default_delta, guarantee
 from sfumato.key import Key
 from sfumato.ledger.ledger import Ledger
 from sfumato.ledger.spending import Spending
-from sfumato.notebook import guarantee_card, plain_card
+from sfumato.notebook import guarantee_card
 from sfumato.pieces.context import StepContext
 from sfumato.pieces.protocol import State
 from sfumato.several_inputs import own_module
@@ -68,10 +68,8 @@ class Progress:
 
     def _repr_html_(self) -> str:
         told = f"round {self.round} of {self.rounds}, {len(self.params):,} parameters"
-        if (delta := self.run.budget_delta) is None:
-            return plain_card(told, "progress.guarantee(delta) says what has been spent.")
-        spent = self.guarantee(delta)
-        return guarantee_card(spent.headline, spent.sentence, spent.assumptions, above=told)
+        spent = self.guarantee()
+        return guarantee_card(spent.headline, spent.rows(), spent.assumptions, above=told)
 
     @property
     def module(self) -> nn.Module:
@@ -82,14 +80,14 @@ class Progress:
         """A client's own model, which never leaves it; the global one if it keeps none."""
         return own_module(self.run.module(self.memory.get(client, {}).get(START, self.params))).cpu()
 
-    def epsilon(self, delta: float) -> float | None:
-        """What has been spent against everyone who sees the model; None where nothing is proven."""
+    def epsilon(self, delta: float | None = None) -> float | None:
+        """What has been spent against anyone who sees the released models; None where nothing is proven."""
         return self.run.guarantee(delta).epsilon
 
     def guarantee(
-        self, delta: float, unit: Unit | None = None, server: bool = False, client: int | None = None
+        self, delta: float | None = None, unit: Unit | None = None, server: bool = False, client: int | None = None
     ) -> Guarantee:
-        """What has been spent, as a sentence; on the records of one client, if one is named."""
+        """What has been spent, and what that proves; on the records of one client, if one is named. Default delta: the run's."""
         return self.run.guarantee(delta, unit, server, client)
 
 
@@ -122,23 +120,25 @@ class Simulation:
         return self.spending.own
 
     def guarantee(
-        self, delta: float, unit: Unit | None = None, server: bool = False, client: int | None = None
+        self, delta: float | None = None, unit: Unit | None = None, server: bool = False, client: int | None = None
     ) -> Guarantee:
-        """What the ledger says was spent on `unit`, against everyone who sees the model or against the server.
+        """What the ledger says was spent on `unit`, against anyone who sees the released models or against the server.
 
         Without `client` it holds for all of them; with one, for that client alone, where clients have settings of their own.
+        Default delta: that of the budget, or `default_delta` of the declared number of units.
         """
+        delta = self.delta if delta is None else delta
         primary = self.derivation.primary
         unit = unit or primary.unit
         if client is not None and not 0 <= client < self.population.size:
             raise BadValue(f"client={client}: the population has clients 0 to {self.population.size - 1}.")
         proof, spent = self.derivation.units.get(unit), self.ledger.spent(unit)
         channel = self.job.slots.round.channel
-        view = channel.receiver if server else "everyone who sees the model"
+        view = channel.receiver if server else PUBLIC
         why = ""
         if (claim := self.unproven(delta)) is not None:
-            claimed = claim["claimed_epsilon"]
-            said = f"; {claim['paper'] or 'the published formula'} claims epsilon {claimed:.4g}" if claimed else ""
+            claimed, who = claim["claimed_epsilon"], claim["paper"] or "the paper"
+            said = f"; {who} claims epsilon {claimed:.4g} ({claim['claimed_by']})" if claimed else ""
             said += "".join(f"; {words}: {epsilon:.4g}" for words, epsilon in claim.get("really", {}).items())
             why = f"its privacy could not be proven{said}; what fails: {claim['step']}"
         elif proof is None:
@@ -148,6 +148,7 @@ class Simulation:
             why = f"the ledger holds rounds for which nothing is proven for one {unit}"
         if why or proof is None:
             return Guarantee(None, delta, unit, (proof or primary).relation, view, "", unproven=why)
+        whole_client = self.derivation.by_whole_client(unit)
         event: Event | None = Nothing() if spent is None else spent.server if server else spent.world
         seeded = self.spending.seeded or self.ledger.seeded
         same_clients = self.ledger.assumptions if self.ledger.inputs_changed else ()
@@ -167,6 +168,7 @@ class Simulation:
             view=view,
             assumptions=tuple(dict.fromkeys(every)),
             unpaid=channel.sees_before_noise,
+            whole_client=whole_client,
         )
         return found if client is None else replace(found, client=client)
 
@@ -182,10 +184,11 @@ class Simulation:
         )
 
     @property
-    def budget_delta(self) -> float | None:
-        """The delta of the run's own budget; None where nobody has chosen one."""
-        unit = self.derivation.primary.unit
-        return next((one.delta for one in self.spending.limits if one.unit is unit), None)
+    def delta(self) -> float:
+        """The delta of the run's own budget; where there is none, the default for the declared number of units."""
+        unit, round, people = self.derivation.primary.unit, self.job.slots.round, self.population
+        usual = default_delta(None if people.counted else round.units(people.size))
+        return next((one.delta for one in self.spending.limits if one.unit is unit), usual)
 
     def unproven(self, delta: float) -> dict[str, Any] | None:
         """What a paper claims for a round that could not be proven, and the step that fails; None for any other round."""

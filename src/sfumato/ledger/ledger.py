@@ -59,7 +59,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Budget:
-    """The most that may be spent on each unit, against everyone who sees the models.
+    """The most that may be spent on each unit, against anyone who sees the released models.
 
     It is that of some `clients`, or that of all `but` some; without either it is common to all.
     """

@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from sfumato.account import calibrate_noise
-from sfumato.account.event import Event, GaussianEvent, Repeated
+from sfumato.account.papers.claimed import NbaflClaim
 from sfumato.claim import Claim
 from sfumato.errors import BadValue, UnsoundRound
 from sfumato.local.task import Task
@@ -93,11 +92,9 @@ class Nbafl:
         return self._unit * math.sqrt(beyond) / self.clients if beyond > 0 else 0.0
 
     @property
-    def claimed(self) -> Event:
-        """What one message would cost, if all `exposures` together cost the epsilon that is claimed, at its delta."""
-        return GaussianEvent(
-            calibrate_noise(lambda ratio: Repeated(GaussianEvent(ratio), self.exposures), self.epsilon, self.delta)
-        )
+    def claimed(self) -> NbaflClaim:
+        """What this noise is said to prove."""
+        return NbaflClaim(self.epsilon, self.delta, self.exposures)
 
 
 @dataclass(frozen=True)

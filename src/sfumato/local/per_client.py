@@ -59,6 +59,11 @@ class PerClient(LocalPiece):
         return self.default if client is None else self._own.get(client, self.default)
 
     @property
+    def records(self) -> int:
+        """The fewest records that any client is declared to have."""
+        return min(getattr(piece, "records", 1) for piece in self.pieces)
+
+    @property
     def one_by_one(self) -> bool:
         return all(piece.one_by_one for piece in self.pieces)
 

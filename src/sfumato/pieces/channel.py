@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from sfumato.account.event import Unit
 from sfumato.claim import Claim, text
 from sfumato.errors import BadValue, UnsoundRound
+from sfumato.guarantee import secrets
 from sfumato.pieces.payment import check_honest, pay_by_shares, pay_shuffled
 from sfumato.pieces.protocol import Channel
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     from sfumato.key import Key
+
+
+_MEMBERS = "clients of a secure sum, who are told who is in it, are not the observer"
 
 
 @dataclass(frozen=True)
@@ -33,8 +37,8 @@ class Plain(Channel):
 class OneHolder(Channel):
     """Nothing is sent: who trains holds all the records, is trusted with them, and there is no server besides.
 
-    States: what holds against everyone who sees the model, and nothing against the holder, also where a message that was sent
-    would have been private. Records are what can be hidden: to hide the one client would be to hide them all.
+    States: what holds against anyone who sees the released models, and nothing against the holder, also where a message that
+    was sent would have been private. Records are what can be hidden: to hide the one client would be to hide them all.
     """
 
     shows: ClassVar[str] = "all records"
@@ -80,7 +84,9 @@ class SecureSum(Channel):
             return claim
         size = check_honest(self, claim.share_count, claim, self.smallest)
         full = self.smallest in (0, size)
-        return pay_by_shares(claim, seen=claim.stddev, full=full).assuming("the secure sum shows nothing but the total")
+        paid = pay_by_shares(claim, seen=claim.stddev, full=full).assuming("the secure sum shows nothing but the total")
+        hidden = paid.world is not None and secrets(paid.world)
+        return paid.assuming(_MEMBERS) if hidden else paid
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from sfumato.pieces.exact import ExactLaw, SharesOf, summed_for
 from sfumato.pieces.law import Law
 from sfumato.pieces.sampler import FixedSize, Sampler
 
-ARITHMETIC = "idealised real arithmetic"
+ARITHMETIC = "exact real-number arithmetic (floating point is not covered)"
 HONEST_SERVER = "the server samples honestly"
 
 

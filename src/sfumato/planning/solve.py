@@ -61,7 +61,7 @@ class Plan:
     epsilon: float
     delta: float
     clients: int | None
-    dimension: int
+    dimension: int | None
 
     @property
     def cohort(self) -> float | None:
@@ -70,37 +70,36 @@ class Plan:
 
     @property
     def signal_to_noise(self) -> float | None:
-        """The length of the mean update over that of its noise, if all clients agree and use the whole clip norm."""
+        """The most that a round's sum can be over its noise, in L2 norms: all updates are equal, and of the clip norm.
+
+        Of votes: one count. None where the number of clients or that of parameters is not known.
+        """
+        dimension = 1 if self.setting.votes else self.dimension
+        if self.of_one is None or dimension is None:
+            return None
+        return self.of_one / math.sqrt(dimension)
+
+    @property
+    def of_one(self) -> float | None:
+        """The same on one coordinate, by which plans compare in any dimension."""
         if self.cohort is None:
             return None
         stddev = self.setting.claim().stddev
         assert stddev is not None, "the noise paid"
-        return self.cohort / (stddev * math.sqrt(self.dimension))
-
-    @property
-    def signal_of_all(self) -> float | None:
-        """The same of all rounds together, whose signals add up while their noise adds up as the root: what --auto rests on."""
-        once = self.signal_to_noise
-        return None if once is None else once * math.sqrt(self.setting.rounds)
+        return self.cohort / stddev
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """One change to a plan, and the noise that the same epsilon then needs; None with the reason where it cannot be had."""
+    """One change to a plan, and the noise that the same epsilon then needs; None with the reason where it cannot be had.
+
+    `signal` is how many times as large the sum of equal updates then is beside its noise, in any dimension.
+    """
 
     change: str
     noise: float | None
-    signal_to_noise: float | None
+    signal: float | None
     note: str = ""
-
-
-def usual_delta(clients: int) -> float:
-    """Where nobody chooses one: one over the number of clients to the 1.1, so that it is below one over their number.
-
-    >>> usual_delta(1000) < 1 / 1000
-    True
-    """
-    return float(max(clients, 2) ** -1.1)
 
 
 def solve(question: Question) -> Plan:
@@ -144,12 +143,12 @@ def solve(question: Question) -> Plan:
         case _:
             setting = _setting(question)
     clients = setting.sample.population or question.clients
-    return Plan(opened, setting, cost(setting), question.delta, clients, question.dimension or 1)
+    return Plan(opened, setting, cost(setting), question.delta, clients, question.dimension)
 
 
 def alternatives(plan: Plan, by: str = "auto") -> list[Alternative]:
     """What other samplers, accountants, populations, cohorts and round counts would need for the same epsilon."""
-    setting, clients, found = plan.setting, plan.clients, list[Alternative]()
+    setting, clients, once, found = plan.setting, plan.clients, plan.of_one, list[Alternative]()
 
     def add(change: str, changed: Setting, name: str = by, among: int | None = clients) -> None:
         guess = changed.law.noise_multiplier
@@ -160,8 +159,8 @@ def alternatives(plan: Plan, by: str = "auto") -> list[Alternative]:
         except CannotAccount as refusal:
             found.append(Alternative(change, None, None, str(refusal)))
             return
-        signal = replace(plan, setting=changed.at(noise), clients=among).signal_to_noise
-        found.append(Alternative(change, noise, signal))
+        signal = replace(plan, setting=changed.at(noise), clients=among).of_one
+        found.append(Alternative(change, noise, None if not (signal and once) else signal / once))
 
     if setting.rounds > 1:
         add("half the rounds", replace(setting, rounds=setting.rounds // 2))

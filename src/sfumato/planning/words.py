@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from sfumato.guarantee import largest_delta, rounded_up
 from sfumato.pieces.sampler import Drawn, Everyone, FixedSize
 from sfumato.planning.setting import Setting
-
-_MUCH = 0.1
 
 
 def sampling(setting: Setting) -> str:
@@ -34,40 +33,24 @@ def _drawn(drawn: Drawn, who: str) -> str:
     return f"{sampler.size} of {drawn.population} {who}s without replacement{curious}"
 
 
-def views(setting: Setting) -> dict[str, str]:
-    """Who sees what, for the world and for the server (PRIVACY R1: the server knows the cohort)."""
-    own = "each message carries its own noise, so this holds against whoever sees the messages and who took part"
-    if setting.batch is not None:
-        own = "noise is added in every local step, so this holds against whoever sees the client's updates and who took part"
-    if setting.shuffled:
-        own = "this holds against whoever sees the permuted messages and who took part, but not against the shuffler"
-    if setting.batch is not None or setting.at_client:
-        return {"world": own, "server": own}
-    hidden = "" if setting.everyone else ", but not who took part"
-    return {
-        "world": f"everyone who sees the released models{hidden}",
-        "server": "no guarantee: the noise is added at the server, which sees the updates without it and must be trusted",
-    }
-
-
-def assumptions(setting: Setting) -> list[str]:
+def assumptions(setting: Setting) -> tuple[str, ...]:
     """What has to be true for the number to hold: what the walk assumed, and what a Round would have checked."""
-    return [*setting.claim().assumptions, "the sum is divided by a number fixed before the data are seen"]
+    return (*setting.claim().assumptions, "the sum is divided by a number fixed before the data are seen")
 
 
 def caution(delta: float, units: int, unit: str) -> str:
-    """What has to be said of a delta that promises next to nothing; nothing where it is below one over the number of units, and
-    below a tenth.
+    """What has to be said of a delta above a tenth of one over the number of units; nothing of a smaller one (PRIVACY R18).
 
-    >>> caution(1e-3, 200, "client")
+    >>> caution(1e-5, 200, "client")
     ''
-    >>> caution(0.2, 3, "client")
-    'delta 0.2 is the chance with which nothing at all is promised. Choose --delta well below, e.g. 1e-5.'
+    >>> caution(1e-3, 200, "client")
+    'delta 0.001 is above 0.0005 = 1/(10 n) for n = 200 clients. Publishing one client at random has delta 1/n. Lower --delta.'
     """
-    if delta * units < 1:
-        said = f"delta {delta:.4g} is the chance with which nothing at all is promised. Choose --delta well below, e.g. 1e-5."
-        return said if delta >= _MUCH else ""
+    most = largest_delta(units)
+    if delta <= most:
+        return ""
+    many = f"{units:,} {unit}{'' if units == 1 else 's'}"
     return (
-        f"delta {delta} is not below 1/{units}: a mechanism that publishes one {unit} in the open could meet it. "
-        "Choose --delta well below."
+        f"delta {rounded_up(delta, 3)} is above {most:.3g} = 1/(10 n) for n = {many}. Publishing one {unit} at random has "
+        "delta 1/n. Lower --delta."
     )

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import sfumato
-from sfumato.account.event import GaussianEvent, PoissonSampled
+from sfumato.account.papers.claimed import DpFedSamClaim
 from sfumato.errors import BadValue, nearest
 from sfumato.pieces.sampler import parse_sampler
 from sfumato.recipes import usual
@@ -49,7 +49,7 @@ def dp_fedsam_top_k(population: int, *, keep: float = 0.4, mask: str = "dense", 
     if mask != "published":
         raise BadValue(f"mask={mask!r}: {nearest(mask, ['dense', 'random', 'previous', 'published'])}")
     (_, _, noise), cohort = parts(base), base.sample.expected(population)
-    claimed = PoissonSampled(cohort / population, GaussianEvent(noise.noise_multiplier))
+    claimed = DpFedSamClaim(cohort / population, noise.noise_multiplier)
     step = "each client drops coordinates after adding its share of the noise, so what it keeps is hidden by few shares"
     return replace(
         base,

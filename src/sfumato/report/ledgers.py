@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import asdict
 from typing import Any, TypeAlias
 
-from sfumato.account.event import Nothing, Unit
+from sfumato.account.event import Nothing, Relation, Unit
 from sfumato.errors import BadValue
-from sfumato.guarantee import Guarantee, guarantee, rounded_up, told_once
+from sfumato.guarantee import PUBLIC, Guarantee, guarantee, rounded_up, text_of, told_once
 from sfumato.ledger.ledger import PROMISE, Ledger
 from sfumato.ledger.spent import Cost
 from sfumato.run.request import resolved
@@ -35,16 +35,32 @@ def reading_delta(book: Ledger) -> float:
 def guarantees(book: Ledger, delta: float) -> Proven:
     """What all runs in a ledger prove together, for each unit and view."""
     extra = (_SEEDED,) if book.seeded else ()
-    views = {"world": "everyone who sees the models", "server": "the server"}
+    views = {"world": PUBLIC, "server": "the server"}
     rests_on = ("as each run states", *book.assumptions, *extra)
 
     def proven(unit: Unit, cost: Cost, view: str) -> Guarantee:
         event, relation = getattr(cost, view), cost.relation
         why, against = "it sees the messages before any noise, or holds the records itself", views[view]
-        return guarantee(event, delta, unit=unit, relation=relation, view=against, assumptions=rests_on, unpaid=why)
+        inside = unit is Unit.RECORD and by_whole_clients(book)
+        facts: dict[str, Any] = {"unit": unit, "relation": relation, "view": against, "assumptions": rests_on}
+        return guarantee(event, delta, **facts, unpaid=why, whole_client=inside)
 
     costs = {unit: cost for unit in Unit if (cost := book.spent(unit)) is not None}
     return {str(unit): {view: proven(unit, cost, view) for view in views} for unit, cost in costs.items()}
+
+
+def by_whole_clients(book: Ledger) -> bool:
+    """Whether all that is known of a record in a ledger is the bound of a client whose data are all replaced (PRIVACY R16)."""
+    found = []
+    for entry in book.entries():
+        client, record = entry.costs.get(Unit.CLIENT), entry.costs.get(Unit.RECORD)
+        replaced = client if client is None or client.relation is Relation.REPLACE else client.swapped
+        found.append(
+            record is not None
+            and replaced is not None
+            and (record.world, record.server) == (replaced.world, replaced.server)
+        )
+    return all(found)
 
 
 def contents(book: Ledger, delta: float, proven: Proven) -> dict[str, Any]:
@@ -97,7 +113,7 @@ def lines(book: Ledger, found: dict[str, Any], delta: float, proven: Proven) -> 
     said = [f"population {found['population']}: {_rounds(book.count)} reserved"]
     said += [f"  run {name}: {words}" for name, words in runs_in_words(book)]
     said += [f"  {note}" for note in notes(book)]
-    said += sentences(proven)
+    said += ["", *text_of(merged(proven)), ""] if proven else []
     said += own_budgets_in_words(book)
     if book.budget is not None:
         return [*said, f"common budget: {budget_in_words(book)}"]
@@ -137,11 +153,11 @@ def notes(book: Ledger) -> list[str]:
     return [differ] if len(relations) > 1 else []
 
 
-def sentences(proven: Proven) -> list[str]:
-    """What is proven against everyone and against the server, once where that is the same; then for other units."""
+def merged(proven: Proven) -> list[Guarantee]:
+    """What is proven against the public and against the server, once where that is the same; then for other units."""
     first, *others = proven.values() if proven else ({},)
-    said = told_once(first["world"], first["server"]) if first else []
-    return [*map(str, said), *(str(views["world"]) for views in others)]
+    said = told_once(first["world"], first["server"]) if first else ()
+    return [*said, *(views["world"] for views in others)]
 
 
 def own_budgets_in_words(book: Ledger) -> list[str]:

@@ -15,11 +15,7 @@ from sfumato.account.event import Event, why_not_private
 from sfumato.account.inside import costs_nothing
 from sfumato.errors import CannotAccount
 
-_SPACINGS = (
-    (20_000, 10),
-    (2_000, 10),
-    (200, 200),
-)  # one over each, so often from nothing on: the curve is steepest there
+_POINTS = 300  # their squares are the shares: dense where the curve is steep, and no step is much wider than the one before it
 _ROUND_OFF = 1e-12  # the floors come in float64, from terms of at most 1; this is more than they can be wrong by
 
 
@@ -52,14 +48,15 @@ class Telling:
         """Shares of false alarms, and a floor under the share missed that holds along straight lines between them.
 
         A trade-off curve is convex, so that straight lines between its points lie above it. Each point therefore takes the
-        floor of the next: the curve falls, so from one point to the next it is at least that, and the line is at most that.
+        floor of the next: the curve falls, so from one point to the next it is at least that, and the line is at most that. Steps
+        widen evenly, so that what is taken off changes as smoothly as the curve does.
         """
         return _curve(self.event)
 
 
 @lru_cache(maxsize=64)
 def _curve(event: Event) -> tuple[tuple[float, float], ...]:
-    shares = sorted({at / parts for parts, most in _SPACINGS for at in range(most + 1)})
+    shares = [(at / _POINTS) ** 2 for at in range(_POINTS + 1)]
     floors = [1.0 - Telling(event).found(share) for share in shares]
     return tuple(zip(shares, [*floors[1:], 0.0], strict=True))
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
-from typing import Any
 
-from sfumato.guarantee import headline as first_line
 from sfumato.guarantee import rounded_up
 
 MISSING = "–"
@@ -67,18 +64,6 @@ def share_down(value: float) -> str:
 def _share_of(value: float, rounding: str) -> str:
     shown = Context(prec=3, rounding=rounding).multiply(Decimal(value), Decimal(100)).normalize()
     return f"{shown:f}\N{NO-BREAK SPACE}%"
-
-
-def headline(facts: Mapping[str, Any]) -> str:
-    """What matters of a stored guarantee in one line: epsilon, delta, whose data, against whom; empty without an epsilon.
-
-    >>> headline({"epsilon": 1.98761, "delta": 1e-5, "unit": "client", "view": "everyone who sees the model"})
-    'epsilon = 1.988 at delta = 1e-05 for each client, against everyone who sees the model'
-    """
-    epsilon, delta, unit, view = (facts.get(key) for key in ("epsilon", "delta", "unit", "view"))
-    if epsilon is None or delta is None or unit is None:
-        return ""
-    return first_line(epsilon, delta, f"each {unit}", str(view))
 
 
 def measured(name: str, value: float | None) -> str:

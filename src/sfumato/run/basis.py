@@ -50,7 +50,7 @@ class Basis:
 
     @property
     def event(self) -> Event:
-        """What it costs against everyone who sees the model."""
+        """What it costs against anyone who sees the released models."""
         return self.proof.world
 
     @property

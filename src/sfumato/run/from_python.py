@@ -13,6 +13,7 @@ from sfumato.adapt_objective import as_objective
 from sfumato.budget.budgets import Budgets
 from sfumato.data.population import Population, PublicData, require_population, require_public
 from sfumato.data.tables import Table
+from sfumato.guarantee import default_delta
 from sfumato.imports import is_import_path
 from sfumato.objective import Objective
 from sfumato.round import Round
@@ -84,6 +85,9 @@ def with_budgets(prepared: Prepared, given: Any, resumed: Path | None) -> Prepar
         delta = budgets.delta if request.delta is None else request.delta
         request = replace(request, budgets=budgets.to_table(), delta=delta)
         population = population.with_public_ids()
+    if request.delta is None:  # a Round knows what is declared of records, and the request does not
+        delta = default_delta(None if population.counted else round.units(population.size))
+        request = replace(request, delta=delta)
     if round is not prepared.round and request.pieces:
         request = replace(request, pieces=round_text(round) or "")
     return replace(prepared, request=request, population=population, round=round, budgets=budgets)

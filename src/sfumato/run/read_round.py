@@ -10,6 +10,7 @@ from typing import Any
 import sfumato
 from sfumato.account import event
 from sfumato.account.event import Relation, Unit
+from sfumato.account.papers import claimed
 from sfumato.claim import text
 from sfumato.data.population import PublicData
 from sfumato.errors import BadValue, SfumatoError
@@ -60,7 +61,10 @@ def _value(node: ast.expr, public: PublicData | None) -> Any:
 
 
 def _piece(name: str) -> Any:
-    found = getattr(sfumato if name in sfumato.__all__ else event, name, None)  # or what a paper claims
+    home: Any = (
+        sfumato if name in sfumato.__all__ else event if hasattr(event, name) else claimed
+    )  # what a paper claims
+    found = getattr(home, name, None)
     if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
         raise ValueError(f"there is no piece {name}")
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, cast
 
 from sfumato import recipes
 from sfumato.errors import BadValue, nearest
+from sfumato.guarantee import default_delta
 from sfumato.run.defaults import data_defaults, model_default
 from sfumato.run.settings_text import Tables, nested, parsed, tables_of, typed, with_part, written
 
@@ -120,7 +120,7 @@ class Request:
     rounds: int = _asked(30, "Rounds to train.")
     epsilon: float | None = _asked(None, "Budget: finds the noise before training, and stops before passing it.")
     delta: float | None = _asked(
-        None, "Else one over the number of clients (of records, where those are hidden) to the 1.1."
+        None, "Default: 1e-5, or 1/(10 n) if that is less, for n clients or protected records, as declared."
     )
     seed: int | None = _asked(None, "For simulations: anybody who knows it can undo the noise.")
     evaluate_every: int = _asked(1, "Rounds between evaluations on public test data.")
@@ -162,15 +162,10 @@ class Request:
 
     @property
     def chosen_delta(self) -> float:
-        """The delta that was asked for, else one over the number of clients to the 1.1; of records, if those are hidden."""
+        """The delta that was asked for; by default that of the declared number of clients, or of records if these are protected."""
         if self.delta is not None:
             return self.delta
-        if self.units < 2:
-            raise BadValue(
-                f"{self.data.clients} clients: without --delta it is one over their number to the 1.1, which is 1. Give more "
-                "clients, or --delta, e.g. 1e-5."
-            )
-        return math.pow(self.units, -1.1)
+        return default_delta(None if self.data.counted else self.units)
 
     @property
     def central(self) -> bool:

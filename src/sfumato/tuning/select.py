@@ -200,7 +200,7 @@ def _plan(candidates: Sequence[Prepared], scoring: Round) -> Plan:
 
 
 def costs(trained: Derivation, scored: Derivation, rounds: int, law: Law) -> dict[Unit, Cost]:
-    """What a selection costs each unit for which both training and score are proven, against everyone who sees what is shown.
+    """What a selection costs each unit for which both training and score are proven, against anyone who sees what is shown.
 
     Against the server nothing: it sees every run.
     """

@@ -46,7 +46,7 @@ def contents(runs: Runs, name: str, delta: float | None) -> dict[str, Any]:
             "unsettled": sum(not entry.settled for entry in book.entries()),
             "delta": at,
             "delta_said": rounded_up(at, 3),
-            "sentences": words.sentences(words.guarantees(book, at)),
+            "guarantees": [one.to_json() for one in words.merged(words.guarantees(book, at))],
             "runs": words.runs_in_words(book),
             "notes": words.notes(book),
             "budget": words.budget_in_words(book),

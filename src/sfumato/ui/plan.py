@@ -7,12 +7,12 @@ from functools import lru_cache
 from typing import Any
 
 from sfumato.errors import BadValue, CannotAccount
-from sfumato.guarantee import check_delta, rounded_up
+from sfumato.guarantee import check_delta, default_delta, rounded_up
 from sfumato.pieces.sampler import parse_drawn
 from sfumato.planning.price import price
 from sfumato.planning.setting import Setting, parse_noise
-from sfumato.planning.solve import Question, solve, usual_delta
-from sfumato.planning.words import caution
+from sfumato.planning.solve import Question, solve
+from sfumato.planning.words import caution, sampling
 from sfumato.report.telling import telling
 from sfumato.report.words import number, share_down, share_up
 
@@ -55,7 +55,7 @@ class Asked:
     @property
     def used_delta(self) -> float:
         """The delta that was given, or the usual one."""
-        return check_delta(usual_delta(self.population) if self.delta is None else self.delta)
+        return check_delta(default_delta(self.population) if self.delta is None else self.delta)
 
     @property
     def setting(self) -> Setting:
@@ -86,8 +86,8 @@ def _setting(asked: Asked) -> Setting:
 def cost(asked: Asked) -> dict[str, Any]:
     """Epsilon and noise, for whom they hold, and the commands that say the same."""
     setting, delta = asked.setting, asked.used_delta
-    answer = price(setting, delta, "auto")
-    epsilon, noise = answer["epsilon"], setting.law.noise_multiplier
+    found = price(setting, delta, "auto")
+    epsilon, noise = found.public.epsilon, setting.law.noise_multiplier
     cohort = asked.population * setting.sample.rate
     return {
         "epsilon": epsilon,
@@ -99,14 +99,12 @@ def cost(asked: Asked) -> dict[str, Any]:
         "cohort": f"everyone, {asked.population:,}"
         if setting.everyone
         else f"about {cohort:,.4g} of {asked.population:,}",
-        "caution": caution(delta, asked.population, answer["unit"]).replace("--delta", "a delta"),
+        "caution": caution(delta, asked.population, str(setting.unit)).replace("--delta", "delta"),
+        "words": f"{found.headline}. {found.server.rows(_DIGITS)[0][1]}",
         "details": [
-            ("Hidden", f"one {answer['unit']}: {answer['neighbours']}"),
-            ("Holds for", answer["views"]["world"]["who"]),
-            ("The server", answer["views"]["server"]["who"]),
-            ("Sampling", answer["sampling"]),
-            ("Assuming", "; ".join(answer["assumptions"])),
-            ("Accountant", f"{answer['accountant']} (proven, rounded up)"),
+            *found.public.rows(_DIGITS),
+            *(("assumption", words) for words in found.public.assumptions),
+            ("cohort", sampling(setting)),
         ],
         "commands": asked.commands,
     }

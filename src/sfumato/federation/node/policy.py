@@ -17,7 +17,7 @@ from typing import Any
 
 from sfumato.account.event import Unit
 from sfumato.errors import BadValue, DataError, nearest
-from sfumato.guarantee import check_delta
+from sfumato.guarantee import check_delta, default_delta
 from sfumato.imports import is_import_path
 from sfumato.ledger.ledger import Budget
 from sfumato.recipes import RECIPES
@@ -124,9 +124,7 @@ def _budget(where: str, found: Any) -> Budget:
     epsilon = _typed(f"{where}.epsilon", table["epsilon"], "float")
     if not epsilon > 0.0:
         raise BadValue(f"{where}.epsilon={epsilon}: a budget is positive, e.g. 2.0; inf, if there is to be no limit.")
-    if "delta" not in table and math.isfinite(epsilon):
-        raise BadValue(f"[{where}] lacks delta: epsilon means nothing without it. Give e.g. delta = 1e-5.")
-    delta = check_delta(_typed(f"{where}.delta", table.get("delta", 0.5), "float"))
+    delta = check_delta(_typed(f"{where}.delta", table.get("delta", default_delta(None)), "float"))
     unit = _typed(f"{where}.unit", table.get("unit", str(Unit.CLIENT)), "str")
     if unit not in list(Unit):
         raise BadValue(f"{where}.unit={unit!r}: {nearest(unit, Unit)}")

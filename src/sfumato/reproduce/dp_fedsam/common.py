@@ -53,8 +53,8 @@ QUICK: dict[str, Any] = {
 }  # fmt: skip
 NOTES = (
     "All algorithms get the noise that is proven enough for the same epsilon under Poisson sampling, with the sum divided by the "
-    "expected cohort (add or remove a client, against everyone who sees the model). The paper draws cohorts of fixed size and "
-    "counts them as Poisson: as written, its default setting costs 37 to 49, not 8.5 to 10.8.",
+    "expected cohort (add or remove a client, against anyone who sees the released models, but not who took part). The paper draws "
+    "cohorts of fixed size and counts them as Poisson: as written, its default setting costs 37 to 49, not 8.5 to 10.8.",
     f"{PUBLISHED}: each client drops coordinates after adding its share of the noise. Its claim is false; it is run with the same "
     "noise and proves nothing. DP-FedSAM-top_k is the sound variant: sparse updates, then the clip, then noise everywhere.",
     "Train: accuracy of the global model on 5,000 training records (not private). The paper's values of 99 percent beside 82 on "

@@ -30,10 +30,20 @@ function change() {
   askLedger({ name: byId("ledger").value, delta: byId("ledger-delta").value });
 }
 
+function guarantee(one) {
+  if (one.epsilon === null) return [element("p", { class: "sentence" }, one.rows[0][1])];
+  return [
+    element("p", { class: "promise" }, `${one.headline[0].toUpperCase()}${one.headline.slice(1)}`),
+    element("dl", { class: "rows" }, ...one.rows.flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, text)])),
+    element("p", { class: "label assuming" }, "Assumptions"),
+    element("ul", {}, ...one.assumptions.map((text) => element("li", {}, text))),
+  ];
+}
+
 function show(found) {
   const settled = found.unsettled ? `, ${found.unsettled} of them never settled (they count)` : "";
   const first = element("section", { class: "guarantee" }, element("p", { class: "label" }, "All runs together"),
-    ...found.sentences.map((text) => element("p", { class: "sentence" }, text)));
+    ...found.guarantees.flatMap(guarantee));
   const rows = found.runs.map(([name, text]) => element("tr", {}, element("th", { scope: "row" }, element("code", {}, name)), element("td", {}, text)));
   const budgets = found.budget ? [`Common budget: ${found.budget}.`] : found.own_budgets.length ? [] : ["No common budget is set."];
   const own = found.own_budgets.map((text) => `${text[0].toUpperCase()}${text.slice(1)}.`);

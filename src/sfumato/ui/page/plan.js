@@ -84,8 +84,7 @@ function showCost(found, settled) {
   if (settled && byId("usual").checked) controls.delta.set(found.delta_said);
   byId("cohort").value = found.cohort;
   byId("caution").textContent = found.caution ? `Caution: ${found.caution}` : "";
-  const said = Object.fromEntries(found.details);
-  byId("answer-words").textContent = `For each client, against ${said["Holds for"]}. The server: ${said["The server"]}.`;
+  byId("answer-words").textContent = `${found.words[0].toUpperCase()}${found.words.slice(1)}`;
   byId("details").replaceChildren(...found.details.flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, text)]));
   byId("commands").replaceChildren(...Object.entries(found.commands).map(([name, text]) => command(name, text)));
 }
