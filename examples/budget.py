@@ -7,7 +7,7 @@ from sfumato.models import build
 from sfumato.planning.solve import Question, solve
 from sfumato.recipes.dp_fedavg import dp_fedavg
 
-CLIENTS, ROUNDS, EPSILON, DELTA = 200, 8, 3.0, 1e-3
+CLIENTS, ROUNDS, EPSILON, DELTA = 200, 8, 3.0, 1e-5
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
         pass
     accuracy = evaluate(progress.module, digits.test.records, objective)["accuracy"]
     print(f"accuracy {accuracy:.3f} on public test data after {progress.round} rounds")
-    print(progress.guarantee(DELTA))
+    print(progress.guarantee())
 
     # Twice the rounds with the same noise do not fit: the run stops before the round that would pass the budget.
     longer = simulate(round, population, model, objective, rounds=2 * ROUNDS, budget=(EPSILON, DELTA))

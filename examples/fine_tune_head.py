@@ -47,7 +47,7 @@ def main() -> None:
     print(f"{len(progress.params)} of {sum(p.numel() for p in model.parameters())} parameters were trained")
     print(f"round {progress.round}: accuracy {evaluate(progress.module, test.records, objective)['accuracy']:.2f}")
     print(f"the statistics are as they were: {torch.equal(progress.module[0][1].running_mean, statistics)}")
-    print(progress.guarantee(delta=1e-3))
+    print(progress.guarantee())
 
 
 if __name__ == "__main__":

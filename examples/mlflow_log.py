@@ -12,8 +12,6 @@ from sfumato.recipes.dp_fedavg import dp_fedavg
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # else MLflow tells its makers how it is used
 import mlflow
 
-DELTA = 1e-3
-
 
 def make_records(count: int) -> tuple[torch.Tensor, torch.Tensor]:
     x = torch.randn(count, 4)
@@ -32,9 +30,9 @@ def main(folder: Path) -> str:
     with mlflow.start_run(run_name="first") as logged:
         mlflow.log_params({"clients": population.size, "rounds": 5})
         for progress in run:
-            mlflow.log_metric("epsilon", progress.epsilon(DELTA), step=progress.round)
+            mlflow.log_metric("epsilon", progress.epsilon(), step=progress.round)
             mlflow.log_metrics(evaluate(progress.module, test.records, objective), step=progress.round)
-        mlflow.log_text(str(run.guarantee(DELTA)), "guarantee.txt")
+        mlflow.log_text(f"{run.guarantee().headline}\n\n{run.guarantee()}", "guarantee.txt")
     return logged.info.run_id
 
 
@@ -44,7 +42,7 @@ def read(run_id: str) -> None:
     print(f"metrics: {', '.join(sorted(client.get_run(run_id).data.metrics))}")
     history = client.get_metric_history(run_id, "epsilon")
     print(f"epsilon by round: {', '.join(f'{point.value:.3f}' for point in history)}")
-    print(f"guarantee: {mlflow.artifacts.load_text(f'runs:/{run_id}/guarantee.txt')[:60]}")
+    print(f"guarantee: {mlflow.artifacts.load_text(f'runs:/{run_id}/guarantee.txt')[:72]}")
 
 
 if __name__ == "__main__":

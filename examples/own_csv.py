@@ -50,8 +50,8 @@ def main() -> None:
     objective = sf.classification(2)
     *_, last = sf.simulate(round, population, "logistic", objective, rounds=15)
     accuracy = sf.evaluate(last.module, test.records, objective)["accuracy"]
-    print(f"round {last.round}: accuracy {accuracy:.3f}, epsilon {last.epsilon(delta=1e-3):.3f}")
-    print(last.guarantee(delta=1e-3))
+    print(f"round {last.round}: accuracy {accuracy:.3f}, epsilon {last.epsilon():.3f}")
+    print(last.guarantee())
 
 
 if __name__ == "__main__":

@@ -45,9 +45,9 @@ def main() -> None:
     for progress in simulate(round, population, model, objective, rounds=20):
         if progress.round % 5 == 0:
             accuracy = evaluate(progress.module, test.records, objective)["accuracy"]
-            print(f"round {progress.round}: accuracy {accuracy:.3f}, epsilon {progress.epsilon(delta=1e-3):.3f}")
-    print(progress.guarantee(delta=1e-3))
-    print(progress.guarantee(delta=1e-3, server=True))
+            print(f"round {progress.round}: accuracy {accuracy:.3f}, epsilon {progress.epsilon():.3f}")
+    print(progress.guarantee())
+    print(progress.guarantee(server=True))
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ def main() -> None:
     clients = [(x, x.sum(1)) for x in torch.randn(100, 8, 3)]
     population = Population.from_list(clients, name="sums")
     *_, progress = simulate(round, population, torch.nn.Linear(3, 1), regression(), rounds=5)
-    print(progress.guarantee(delta=1e-3))
+    print(progress.guarantee())
 
 
 if __name__ == "__main__":

@@ -46,4 +46,4 @@ noise = AddNoise(Gaussian(noise_multiplier=2.0))
 round = Round(Cyclic(groups=5), Sgd(lr=0.1, epochs=1), Mean(over=20), client=(Clip(1.0),), server=(noise,))
 for progress in simulate(round, population, torch.nn.Linear(3, 1), regression(), rounds=11):
     if progress.round % 5 <= 1:
-        print(f"round {progress.round}: epsilon {progress.epsilon(delta=1e-3):.3f}")
+        print(f"round {progress.round}: epsilon {progress.epsilon():.3f}")

@@ -54,4 +54,4 @@ simulation = sfumato.simulate(round, population, nn.Linear(3, 3), sfumato.classi
 for progress in simulation:
     right = progress.module(x[2500:]).argmax(1) == y[2500:]
     print(f"round {progress.round}: accuracy {right.float().mean():.2f}")
-print(simulation.guarantee(delta=1e-3))
+print(simulation.guarantee())

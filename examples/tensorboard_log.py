@@ -8,8 +8,6 @@ from torch.utils.tensorboard import SummaryWriter
 from sfumato import Population, PublicData, Records, classification, evaluate, simulate
 from sfumato.recipes.dp_fedavg import dp_fedavg
 
-DELTA = 1e-3
-
 
 def make_records(count: int) -> tuple[torch.Tensor, torch.Tensor]:
     x = torch.randn(count, 4)
@@ -24,10 +22,10 @@ def main(folder: str) -> None:
     run = simulate(dp_fedavg(200), population, torch.nn.Linear(4, 2), objective, rounds=5)
     with SummaryWriter(folder) as writer:
         for progress in run:
-            writer.add_scalar("epsilon", progress.epsilon(DELTA), progress.round)
+            writer.add_scalar("epsilon", progress.epsilon(), progress.round)
             for name, value in evaluate(progress.module, test.records, objective).items():
                 writer.add_scalar(f"test/{name}", value, progress.round)
-        writer.add_text("guarantee", str(run.guarantee(DELTA)))
+        writer.add_text("guarantee", str(run.guarantee()))
 
 
 def read(folder: str) -> None:

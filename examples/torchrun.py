@@ -36,7 +36,7 @@ def main() -> None:
         run = simulate(dp_fedavg(100), people, model, classification(2), rounds=5, seed=0, plan=plan, cohort=cohort)
         *_, progress = run
     bits = hashlib.sha256(progress.params.numpy().tobytes()).hexdigest()[:16]
-    print(f"round {progress.round}: epsilon {progress.epsilon(1e-3):.3f}, parameters {bits}")
+    print(f"round {progress.round}: epsilon {progress.epsilon():.3f}, parameters {bits}")
 
 
 if __name__ == "__main__":

@@ -250,12 +250,12 @@ def sampling_of(event: Event) -> str:
     >>> sampling_of(PoissonSampled(0.1, GaussianEvent(1.0)))
     'Poisson, rate 0.1 (must stay secret)'
     >>> sampling_of(Mixture(0.5, GaussianEvent(1.0)))
-    'participation with probability 0.5 (need not be secret)'
+    'participation with probability 0.5, which the observer sees'
     """
     drawn = {part.sampling: part.secret is not None for part in event.walk() if part.sampling}
-    said = [f"{words} ({'must stay' if hidden else 'need not be'} secret)" for words, hidden in drawn.items()]
+    said = [f"{words} (must stay secret)" if hidden else words for words, hidden in drawn.items()]
     more = [f"and {len(said) - _SHOWN} more"] if len(said) > _SHOWN else []
-    return "; ".join([*said[:_SHOWN], *more]) or "none credited (who takes part need not be secret)"
+    return "; ".join([*said[:_SHOWN], *more]) or "none credited"
 
 
 def guarantee(

@@ -435,7 +435,7 @@ class Mixture(Event):
 
     @property
     def sampling(self) -> str:
-        return f"participation with probability {self.probability:.6g}"
+        return f"participation with probability {self.probability:.6g}, which the observer sees"
 
 
 @register

@@ -183,7 +183,8 @@ def tell(run: Simulation, prepared: Prepared, folder: Path) -> None:
         alone = rounded_up(basis["epsilon_alone"], 4)
         print_lines(
             f"basis: {basis['above_noise']} of {basis['dimension']} directions stand out of its noise; epsilon {alone} alone, and "
-            "counted in all others"
+            "counted in all others",
+            "",
         )
     print_lines(*text_of(proven))
     if summary["budgets"]:
