@@ -15,7 +15,8 @@ import torch
 
 from sfumato.data.columns import Columns
 from sfumato.data.fingerprint import are_few, of_files, of_tensors
-from sfumato.data.of_others import Declared, Joined, Map, Mapped, as_it_is, mapped
+from sfumato.data.of_others import Declared, Joined, Mapped, mapped
+from sfumato.data.record_map import Map, RecordFailed, as_record_map, unchanged
 from sfumato.data.records import READERS, Client, Records, as_client, kind, read_client
 from sfumato.errors import BadValue, DataError
 from sfumato.facts import digest
@@ -159,7 +160,9 @@ class Population:
             )
         try:
             loaded = self.load(number)
-        except DataError:
+        except RecordFailed as failed:
+            raise failed.of(f"client {number} of {self.name!r}") from failed.__cause__
+        except (BadValue, DataError):
             raise
         except Exception as error:
             raise DataError(
@@ -183,7 +186,12 @@ class Population:
         return known if size == self.size else replace(known, size=size, load=Declared(self), origin=None)
 
     def mapped(self, function: Map) -> Population:
-        """The same people, each record's inputs mapped by themselves; what a client becomes is kept, if its data cannot change."""
+        """The same people, each record's inputs mapped by themselves; what a client becomes is kept, if its data cannot change.
+
+        A function or module of your own is called for one record at a time, [1, ...] to [1, ...]: one that saw a batch could
+        let a record change the others, and no clip would bound that.
+        """
+        function = as_record_map(function)
         fingerprint = None if self.fingerprint is None else digest(self.fingerprint, function)
         assumes = (*self.assumes, *getattr(function, "assumptions", ()))
         shape = self.example and mapped(function, self.example)
@@ -192,7 +200,7 @@ class Population:
 
     def kept(self) -> Population:
         """The same people, whose records stay in memory once they were loaded, if they cannot change and are not too many."""
-        return replace(self, load=Mapped(self, as_it_is))
+        return replace(self, load=Mapped(self, unchanged))
 
     def joined(self) -> Population:
         """One client, who holds the records of all."""

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from sfumato.data.load import data_folder
 from sfumato.data.population import PublicData, Records
+from sfumato.data.record_map import batched
 from sfumato.data.sets import Dataset
 from sfumato.errors import BadValue
 from sfumato.features import Features, Step, cached, learns, mapped, parse_features
@@ -19,6 +20,7 @@ from sfumato.run.source import Source
 _MOST_BYTES = 4 * 2**30  # of mapped records that are kept on disk; of more, clients are mapped when they are drawn
 
 
+@batched
 @dataclass(frozen=True)
 class _Finished:
     """A scaling and features that have been applied already: their facts name the data."""
