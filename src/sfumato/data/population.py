@@ -18,7 +18,7 @@ from sfumato.data.fingerprint import are_few, of_files, of_tensors
 from sfumato.data.of_others import Declared, Joined, Mapped, mapped
 from sfumato.data.record_map import Map, RecordFailed, as_record_map, unchanged
 from sfumato.data.records import READERS, Client, Records, as_client, kind, read_client
-from sfumato.errors import BadValue, DataError
+from sfumato.errors import BadValue, CodeFailed, DataError
 from sfumato.facts import digest
 from sfumato.imports import import_path
 
@@ -165,9 +165,8 @@ class Population:
         except (BadValue, DataError):
             raise
         except Exception as error:
-            raise DataError(
-                f"client {number} of {self.name!r} could not be loaded: {type(error).__name__}: {error}. "
-                "Mend the loader or the client's data."
+            raise CodeFailed(
+                f"client {number} of {self.name!r} could not be loaded: {type(error).__name__}. Fix the loader or its data."
             ) from error
         return as_client(loaded, f"client {number} of {self.name!r}")
 
@@ -223,10 +222,13 @@ class Population:
         if isinstance(ids, str):
             raise BadValue(f"ids={ids!r} is one text. Give one id per client, e.g. a list of names.")
         listed: list[Any] = list(ids)
-        wrong = next((one for one in listed if isinstance(one, bool) or not isinstance(one, int | str)), None)
+        wrong = next(
+            (n for n, one in enumerate(listed, 1) if isinstance(one, bool) or not isinstance(one, int | str)), None
+        )
         if wrong is not None:
             raise BadValue(
-                f"an id is {kind(wrong)}: {wrong!r}. Give a number or a text that means the same person in every run."
+                f"ids: number {wrong} of them is {kind(listed[wrong - 1])}. Give a number or a text that means the same person in "
+                "every run."
             )
         if len(listed) != self.size or len(set(listed)) != len(listed):
             raise BadValue(

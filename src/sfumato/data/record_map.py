@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 from torch import Tensor, nn
 
-from sfumato.errors import BadValue, DataError
+from sfumato.errors import BadValue, CodeFailed
 
 Map: TypeAlias = Callable[[Tensor], Tensor]  # [n, ...] to [n, ...], each record by itself
 _Marked = TypeVar("_Marked", bound=Callable[..., Any])
@@ -58,7 +58,7 @@ def _is_marked_function(function: Any) -> bool:
     return any(function is one for one in _BATCHED)
 
 
-class RecordFailed(DataError):
+class RecordFailed(CodeFailed):
     """A map that failed for one record. Its own words may hold values of that record: they are in `__cause__` only."""
 
     def __init__(self, name: str, record: int, why: str, whose: str = "") -> None:

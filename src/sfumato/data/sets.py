@@ -111,10 +111,7 @@ def dataset_of(name: str, train: Records, test: Records, classes: int, scaling: 
         if part.x.shape[0] != part.y.shape[0]:
             raise DataError(f"{name}: {part.x.shape[0]} images and {part.y.shape[0]} labels. Fetch the files again.")
         if part.count and not 0 <= int(part.y.min()) <= int(part.y.max()) < classes:
-            raise DataError(
-                f"{name}: labels from {int(part.y.min())} to {int(part.y.max())}, not 0 to {classes - 1}. "
-                "Fetch the files again."
-            )
+            raise DataError(f"{name}: a label is not among 0 to {classes - 1}. Fetch the files again.")
     public = PublicData(f"{name}/test", Records(scaling(test.x), test.y))
     counts = {"train": train.count, "test": test.count}
     return Dataset(name, train, public, classes, "classification", counts, scaling, held=test, margin=margin)
