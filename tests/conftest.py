@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 
 # Two test processes on two cores: threads inside each would wait for each other. Child processes inherit this.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -17,6 +19,7 @@ settings.load_profile("sfumato")
 
 _REQUIRED = bool(os.environ.get("SFUMATO_REQUIRE_DATA"))
 _skipped: list[str] = []
+_STATE = os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="sfumato-state-")  # where errors are logged
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -42,6 +45,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    shutil.rmtree(_STATE, ignore_errors=True)
     if _skipped:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -185,7 +185,7 @@ def test_shapes_and_labels_that_do_not_fit_are_refused() -> None:
     ]:
         with pytest.raises((BadValue, ValueError), match=words):
             evaluate(identity, records, objective)
-    with pytest.raises(DataError, match="labels from 0 to 7 with 5 classes"):
+    with pytest.raises(DataError, match="not among 0 to 4, the 5 classes"):
         classification(5).metrics(normal(2, 5), torch.tensor([0, 7]))
     with pytest.raises(BadValue, match="batch_size=0"):
         evaluate(identity, five, classification(5), 0)

@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 from sfumato.errors import FULL, BudgetExceeded, SfumatoError, refused_by_system
+from sfumato.private_log import unforeseen, words_of
 from sfumato.version import __version__
 
 # Threads of torch that wait for one another sleep, unless somebody has chosen: where another program takes a core, those that spin
@@ -40,7 +41,7 @@ def run(words: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _interrupted()
     except SfumatoError as error:
-        _say(f"sfumato: {error}")
+        _say(f"sfumato: {words_of(error)}")
         return 3 if isinstance(error, BudgetExceeded) else 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -105,12 +106,7 @@ def _as_given(flags: list[str], words: list[str]) -> str:
 
 
 def _unexpected(error: Exception) -> int:
-    if os.environ.get("SFUMATO_DEBUG"):
-        raise error
-    _say(
-        f"sfumato: something went wrong that we did not foresee: {type(error).__name__}: {error}. "
-        "Set SFUMATO_DEBUG=1 to see where, and tell us."
-    )
+    _say(f"sfumato: {unforeseen(error)} Report it without the data.")
     return 1
 
 

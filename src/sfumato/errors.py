@@ -3,6 +3,7 @@
 SfumatoError
 ├── BadValue        an argument, option or file that cannot be meant
 ├── DataError       data that are missing, broken or of the wrong shape
+│   ├── CodeFailed  a user's function, or local training, that raised something else on clients' data
 │   └── NotFinite   parameters that training drove out of all bounds
 ├── UnsoundRound    a round whose privacy cannot be proven: the reason, its fix, and how far the proof went
 ├── CannotAccount   an event for which no bound is known, or none can be computed at this precision
@@ -27,6 +28,10 @@ class BadValue(SfumatoError, ValueError):
 
 class DataError(SfumatoError):
     """Data that are missing, broken or of the wrong shape."""
+
+
+class CodeFailed(DataError):
+    """Code that failed on clients' data. What it raised may hold a client's value: it is in `__cause__`, and in no message."""
 
 
 class NotFinite(DataError):

@@ -74,9 +74,7 @@ def aligned(outputs: Tensor, y: Tensor) -> Tensor:
 def confusion(outputs: Tensor, y: Tensor, classes: int) -> dict[str, Tensor]:
     """Counts [true class, predicted class]."""
     if y.numel() and not 0 <= int(y.min()) <= int(y.max()) < classes:
-        raise DataError(
-            f"labels from {int(y.min())} to {int(y.max())} with {classes} classes. Number the classes from 0."
-        )
+        raise DataError(f"a label is not among 0 to {classes - 1}, the {classes} classes. Number the classes from 0.")
     if outputs.shape[-1] != classes:
         raise BadValue(f"the model has {outputs.shape[-1]} outputs for {classes} classes. Give it one per class.")
     pairs = y.reshape(-1) * classes + outputs.argmax(-1).reshape(-1)

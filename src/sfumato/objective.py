@@ -108,11 +108,12 @@ def check_labels(objective: Objective, y: Tensor, what: str) -> None:
     """Refuse labels for which a model has no output; `what` says whose they are."""
     if objective.task not in ("classification", "next-character") or not y.numel() or y.is_floating_point():
         return
-    if not 0 <= int(y.min()) <= int(y.max()) < objective.outputs:
+    wrong = ((y < 0) | (y >= objective.outputs)).reshape(len(y), -1).any(1)
+    if wrong.any():
         raise DataError(
-            f"{what}: a label is not among 0 to {objective.outputs - 1}, the {objective.outputs} outputs of the model. Number "
-            "the classes from 0, and give as many outputs as there may be: --outputs, or classification(classes) and a model "
-            "with as many."
+            f"{what}, record {int(wrong.nonzero()[0])}: a label is not among 0 to {objective.outputs - 1}, the {objective.outputs} "
+            "outputs of the model. Number the classes from 0, and give as many outputs as there may be: --outputs, or "
+            "classification(classes) and a model with as many."
         )
 
 

@@ -163,8 +163,8 @@ BAD_WORDS = {
     # a user's own code
     f"train --data nomodule:f {OWN}": "nomodule",
     f"train --data own:clients {OWN}": "'client'",
-    f"train --data own:raises {OWN}": "out of ink",
-    f"train --data own:raises_for_a_client {OWN}": "no such drawer",
+    f"train --data own:raises {OWN}": "the data 'own:raises' failed: RuntimeError",
+    f"train --data own:raises_for_a_client {OWN}": "of 'own:raises_for_a_client' could not be loaded: RuntimeError",
     f"train --data own:text {OWN}": "a str",
     f"train --data own:wrong_labels {OWN}": "client",
     f"train --data syntax_error:f {OWN}": "SyntaxError",

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import stat
-import sys
 import threading
-import types
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from sfumato.data.record_map import batched
 from sfumato.errors import DataError
 from sfumato.features import Features, cached, mapped, parse_features
 from sfumato.features import cache as module
@@ -60,18 +59,15 @@ def test_every_part_is_mapped_by_one_thread_of_torch_and_a_network_by_those_that
         seen.add((threading.current_thread() is threading.main_thread(), torch.get_num_threads()))
         return x.flatten(1)
 
-    mapped(Features((watched,)), pictures(3000, 1, 2, 2))
+    mapped(Features((batched(lambda x: watched(x)),)), pictures(3000, 1, 2, 2))
     assert seen == {(True, 1), (False, 1)}
-    theirs = types.ModuleType("theirs")
-    theirs.network = watched  # type: ignore[attr-defined]
-    sys.modules["theirs"] = theirs
     seen.clear()
-    mapped(parse_features("theirs:network"), pictures(3000, 1, 2, 2))
-    del sys.modules["theirs"]
+    mapped(Features((watched,)), pictures(3000, 1, 2, 2))
     assert seen == {(True, 3)}
 
 
 def test_a_wrong_record_is_refused_from_within_a_thread() -> None:
+    @batched
     def wrong(x: Tensor) -> Tensor:
         if float(x.max()) > 599:
             raise DataError("record 600")
@@ -80,6 +76,16 @@ def test_a_wrong_record_is_refused_from_within_a_thread() -> None:
     with pytest.raises(DataError, match="record 600"):
         mapped(Features((wrong,)), torch.arange(700.0)[:, None])
     assert torch.get_num_threads() == 3
+
+
+def test_a_record_that_a_function_of_ones_own_fails_for_is_named_by_its_place_in_the_pool() -> None:
+    def wrong(x: Tensor) -> Tensor:
+        if float(x.max()) > 599:
+            raise ValueError(f"{float(x.max())}")
+        return x
+
+    with pytest.raises(DataError, match="record 600: .*ValueError"):
+        mapped(Features((wrong,)), torch.arange(700.0)[:, None])
 
 
 def test_what_is_kept_is_read_and_not_mapped_again(tmp_path: Path, times: list[int]) -> None:

@@ -168,7 +168,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "the clients' own": ({"public": "digits", "features": "pca:5"}, "clients of digits hold the same records"),
     "no such set": ({"public": "uspss", "features": "pca:5"}, "Did you mean 'usps'"),
     "a public set that tests have too, of other classes": ({"test": "usps", "outputs": 12}, "same classes"),
-    "a user's features fail": ({"features": "theirs:broken"}, "the features 'theirs:broken' failed: RuntimeError: out of ink"),
+    "a user's features fail": ({"features": "theirs:broken"}, "record 0: features theirs:broken: it raised RuntimeError"),
 }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from sfumato import Majority, Student
 from sfumato.commands.app import app
+from sfumato.data.record_map import batched
 from sfumato.features import Features
 from sfumato.recipes.voting import knn_fl, pate_fl
 from tests.engine.crash import Kill, reservations, train
@@ -52,7 +53,8 @@ def test_each_core_has_a_client_of_its_own_and_features_stay_on_one(tmp_path: Pa
             and torch.get_num_threads() == 2
         )
         seen: list[int] = []
-        Features((lambda x: seen.append(torch.get_num_threads()) or x,))(torch.zeros(40, 3))  # type: ignore[func-returns-value]
+        watched = batched(lambda x: seen.append(torch.get_num_threads()) or x)  # type: ignore[func-returns-value]
+        Features((watched,))(torch.zeros(40, 3))
         assert seen == [1, 1] and torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)

@@ -14,6 +14,7 @@ from sfumato.commands.paragraphs import print_lines
 from sfumato.errors import BadValue, SfumatoError, UnsoundRound, nearest, refused_by_system
 from sfumato.pieces.sampler import Drawn, FixedSize, parse_drawn
 from sfumato.planning.setting import Setting, parse_noise, parse_relation
+from sfumato.private_log import words_of
 
 Json = Annotated[bool, typer.Option("--json", help="For programs.")]
 
@@ -68,7 +69,7 @@ def refusing(json: bool) -> Iterator[None]:
     except (SfumatoError, OSError) as error:
         if not json or (isinstance(error, OSError) and error.filename is None):
             raise
-        refusal = str(refused_by_system(error) if isinstance(error, OSError) else error)
+        refusal = str(refused_by_system(error)) if isinstance(error, OSError) else words_of(error)
         if isinstance(error, UnsoundRound):
             refusal = f"{error.reason} {error.fix[0].upper()}{error.fix[1:]}"
         typer.echo(jsonlib.dumps({"refused": refusal}))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import re
 import tomllib
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +23,8 @@ from typing import Any, TypeAlias
 
 from sfumato.errors import BadValue, DataError, nearest
 
+_UNNAMED = re.compile(r"Unnamed: \d+(_level_\d+)?")  # what pandas calls a column without a name
+_MANGLED = re.compile(r"(.+)\.\d+")  # and the second of two columns of one name
 OTHER = "*"  # a category that stands for every value that has none of its own, and for none at all
 End: TypeAlias = float | str
 _RANGE = "scale={%r: (0, 100)}, or two dates such as ('2020-01-01', '2026-01-01')"
@@ -105,11 +108,47 @@ class Columns:
         """What a guarantee must add."""
         return (f"the records of {self.learnt_from} are public: nothing hides them",) if self.learnt_from else ()
 
+    def check_names(self, header: Sequence[str], what: str) -> None:
+        """Refuse a table in which a name is there twice, or none of those that are declared.
+
+        The first line of a table without names is somebody's record: none of it is shown.
+        """
+        declared = dict.fromkeys([*self.targets, *([self.client] if self.client else []), *self.features])
+        if not any(name in header for name in declared):
+            raise BadValue(
+                f"{what} has no column {', '.join(map(repr, declared))}. Name the columns as they are in its first line, or write "
+                "their names there."
+            )
+        for name in dict.fromkeys(header):
+            if len(places := _places(header, name)) > 1:
+                raise BadValue(
+                    f"{what} has {len(places)} columns {name!r}, in places {_and(places)}: a target could be an input too. Rename "
+                    "all but one, or delete them."
+                )
+
+    def _check_inputs(self, header: Sequence[str], what: str) -> None:
+        """Refuse inputs that are not named, where one may be another column by mistake, such as the target."""
+        if self.features:
+            return
+        fix = "Rename or delete it, or name the inputs: features=[...]."
+        spellings: dict[str, str] = {}
+        for place, name in enumerate(header, 1):
+            if not name or _UNNAMED.fullmatch(name):
+                raise BadValue(f"{what}: the column in place {place} has no name, such as one of row numbers. {fix}")
+            mangled = _MANGLED.fullmatch(name)
+            other = spellings.setdefault(_plainest(name), name)
+            if other != name or (mangled and mangled.group(1) in header):
+                other = other if mangled is None or other != name else mangled.group(1)
+                raise BadValue(
+                    f"{what}: the columns {other!r} and {name!r}, in places {_and([*_places(header, other), place])}, may be one "
+                    f"column twice. {fix}"
+                )
+
     def of(self, header: Iterable[str], what: str) -> Columns:
         """The same for a table with these columns: all are there, and `features` says which are inputs."""
         there = list(header)
-        if doubled := [name for name in there if there.count(name) > 1]:
-            raise BadValue(f"{what} has two columns {doubled[0]!r}. Give each a name of its own.")
+        self.check_names(there, what)
+        self._check_inputs(there, what)
         features = self.features or tuple(name for name in there if name not in (*self.targets, self.client))
         named = {"client": [self.client] if self.client else [], "target": self.targets, "features": features}
         for role, names in {**named, "categories": self.categories, "scale": self.scale, "fill": self.fill}.items():
@@ -149,6 +188,23 @@ def read_columns(path: str | Path) -> dict[str, Any]:
         raise DataError(f"the columns {path} cannot be read: {error.strerror}. Give a TOML file.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadValue(f"the columns {path} are not TOML: {error}.") from None
+
+
+def _places(header: Sequence[str], name: str) -> list[int]:
+    return [place for place, one in enumerate(header, 1) if one == name]
+
+
+def _and(places: Sequence[int]) -> str:
+    return f"{', '.join(map(str, places[:-1]))} and {places[-1]}"
+
+
+def _plainest(name: str) -> str:
+    """What spellings of one name have in common: neither capitals nor spaces.
+
+    >>> _plainest("Ill "), _plainest("is ill") == _plainest("IsIll")
+    ('ill', True)
+    """
+    return "".join(unicodedata.normalize("NFKC", name).casefold().split())
 
 
 def _plain(value: Any) -> Any:

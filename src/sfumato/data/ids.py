@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sfumato.data.columns import as_text
-from sfumato.data.encode import text_codes
+from sfumato.data.encode import rows_of, text_codes
 from sfumato.errors import BadValue, DataError
 
 Id = int | str
@@ -25,15 +25,17 @@ def found_ids(values: Any, name: str, what: str, declared: Iterable[object] | No
     """
     codes, texts = text_codes(values)
     if (codes < 0).any() or "" in texts:
+        nobody = (codes < 0) | (codes == (texts.index("") if "" in texts else -1))
         raise DataError(
-            f"{what}, client column {name!r}: a row has no client, and nobody's guarantee would cover it. Say whose it is, or "
-            "leave it out."
+            f"{what}, client column {name!r}, {rows_of(nobody)}: a row has no client, and no guarantee would cover it. Say "
+            "whose it is, or leave it out."
         )
     wanted = texts if declared is None else _declared(declared)
     if unknown := set(texts) - set(wanted):
+        rows = np.array([text in unknown for text in texts])[codes]
         raise DataError(
-            f"{what}, client column {name!r}: {'an id is' if len(unknown) == 1 else 'ids are'} not among the declared clients. "
-            "Declare everybody who may be there, or leave their rows out."
+            f"{what}, client column {name!r}, {rows_of(rows)}: {'an id is' if len(unknown) == 1 else 'ids are'} not among the "
+            "declared clients. Declare all clients that may be there, or leave their rows out."
         )
     _refuse_look_alikes(wanted if declared is None else [], name, what)
     numbered = all(map(_NUMBER.fullmatch, wanted))

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from sfumato.data.record_map import Map, unchanged
 from sfumato.data.records import Client, Records
 from sfumato.errors import DataError
 
 if TYPE_CHECKING:
     from sfumato.data.population import Population
 
-Map: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 _KEPT = 4 * 2**30  # about as many bytes of mapped records are kept; who comes after is mapped whenever drawn
 
 
@@ -29,11 +28,6 @@ class Declared:
             return self.there.client(number)
         shape = self.there.client(0).train
         return Client(Records(shape.x[:0], shape.y[:0], inputs=shape.inputs))
-
-
-def as_it_is(x: torch.Tensor) -> torch.Tensor:
-    """No map at all."""
-    return x
 
 
 @dataclass(frozen=True)
@@ -56,14 +50,17 @@ def _end_to_end(parts: list[Records]) -> Records:
 
 def mapped(function: Map, records: Records) -> Records:
     """The inputs of records, mapped."""
-    if records.inputs is not None and function is not as_it_is:
+    if records.inputs is not None and function is not unchanged:
         raise DataError(f"features are made of one tensor, and a record has several: {records.inputs}. Leave them out.")
     return Records(function(records.x), records.y, inputs=records.inputs)
 
 
 @dataclass(frozen=True)
 class Mapped:
-    """Each record mapped by itself; what a client becomes is kept, if its data cannot change and it is not too much."""
+    """Each record mapped by itself; what a client becomes is kept, if its data cannot change and it is not too much.
+
+    `function` is what `as_record_map` gives.
+    """
 
     there: Population
     function: Map

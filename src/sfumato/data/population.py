@@ -15,9 +15,10 @@ import torch
 
 from sfumato.data.columns import Columns
 from sfumato.data.fingerprint import are_few, of_files, of_tensors
-from sfumato.data.of_others import Declared, Joined, Map, Mapped, as_it_is, mapped
+from sfumato.data.of_others import Declared, Joined, Mapped, mapped
+from sfumato.data.record_map import Map, RecordFailed, as_record_map, unchanged
 from sfumato.data.records import READERS, Client, Records, as_client, kind, read_client
-from sfumato.errors import BadValue, DataError
+from sfumato.errors import BadValue, CodeFailed, DataError
 from sfumato.facts import digest
 from sfumato.imports import import_path
 
@@ -159,12 +160,13 @@ class Population:
             )
         try:
             loaded = self.load(number)
-        except DataError:
+        except RecordFailed as failed:
+            raise failed.of(f"client {number} of {self.name!r}") from failed.__cause__
+        except (BadValue, DataError):
             raise
         except Exception as error:
-            raise DataError(
-                f"client {number} of {self.name!r} could not be loaded: {type(error).__name__}: {error}. "
-                "Mend the loader or the client's data."
+            raise CodeFailed(
+                f"client {number} of {self.name!r} could not be loaded: {type(error).__name__}. Fix the loader or its data."
             ) from error
         return as_client(loaded, f"client {number} of {self.name!r}")
 
@@ -183,7 +185,12 @@ class Population:
         return known if size == self.size else replace(known, size=size, load=Declared(self), origin=None)
 
     def mapped(self, function: Map) -> Population:
-        """The same people, each record's inputs mapped by themselves; what a client becomes is kept, if its data cannot change."""
+        """The same people, each record's inputs mapped by themselves; what a client becomes is kept, if its data cannot change.
+
+        A function or module of your own is called for one record at a time, [1, ...] to [1, ...]: one that saw a batch could
+        let a record change the others, and no clip would bound that.
+        """
+        function = as_record_map(function)
         fingerprint = None if self.fingerprint is None else digest(self.fingerprint, function)
         assumes = (*self.assumes, *getattr(function, "assumptions", ()))
         shape = self.example and mapped(function, self.example)
@@ -192,7 +199,7 @@ class Population:
 
     def kept(self) -> Population:
         """The same people, whose records stay in memory once they were loaded, if they cannot change and are not too many."""
-        return replace(self, load=Mapped(self, as_it_is))
+        return replace(self, load=Mapped(self, unchanged))
 
     def joined(self) -> Population:
         """One client, who holds the records of all."""
@@ -215,10 +222,13 @@ class Population:
         if isinstance(ids, str):
             raise BadValue(f"ids={ids!r} is one text. Give one id per client, e.g. a list of names.")
         listed: list[Any] = list(ids)
-        wrong = next((one for one in listed if isinstance(one, bool) or not isinstance(one, int | str)), None)
+        wrong = next(
+            (n for n, one in enumerate(listed, 1) if isinstance(one, bool) or not isinstance(one, int | str)), None
+        )
         if wrong is not None:
             raise BadValue(
-                f"an id is {kind(wrong)}: {wrong!r}. Give a number or a text that means the same person in every run."
+                f"ids: number {wrong} of them is {kind(listed[wrong - 1])}. Give a number or a text that means the same person in "
+                "every run."
             )
         if len(listed) != self.size or len(set(listed)) != len(listed):
             raise BadValue(

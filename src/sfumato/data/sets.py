@@ -17,11 +17,13 @@ import torch
 from sfumato.data.fingerprint import of_tensors
 from sfumato.data.formats import read_cifar, read_idx, read_pictures, read_svhn
 from sfumato.data.population import PublicData, Records
+from sfumato.data.record_map import as_record_map, batched
 from sfumato.errors import DataError
 from sfumato.facts import digest
 from sfumato.key import Key
 
 
+@batched
 @dataclass(frozen=True)
 class Scaling:
     """Bytes to float32: divided by the largest value, less the mean, over the standard deviation, per channel."""
@@ -50,7 +52,8 @@ class Dataset:
     `people` who they are; rows of a client that are at most `overlap` apart share a part of their inputs. `held` is the test split
     as stored, and `margin` how many pixels there are round the box that a picture was scaled to before it was published.
     `aside` is what others than the clients have given, as stored: public records for whoever needs such. Where the pool was
-    mapped already, `origin` names it as it was, and `assumes` is what a guarantee must say of the map.
+    mapped already, `origin` names it as it was, and `assumes` is what a guarantee must say of the map. A `scaling` that is not the
+    library's is called for one record at a time.
     """
 
     name: str
@@ -69,6 +72,9 @@ class Dataset:
     aside: Records | None = field(default=None, repr=False)
     origin: str = field(default="", repr=False)
     assumes: tuple[str, ...] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scaling", as_record_map(self.scaling))
 
     @cached_property
     def train(self) -> Records:
@@ -105,10 +111,7 @@ def dataset_of(name: str, train: Records, test: Records, classes: int, scaling: 
         if part.x.shape[0] != part.y.shape[0]:
             raise DataError(f"{name}: {part.x.shape[0]} images and {part.y.shape[0]} labels. Fetch the files again.")
         if part.count and not 0 <= int(part.y.min()) <= int(part.y.max()) < classes:
-            raise DataError(
-                f"{name}: labels from {int(part.y.min())} to {int(part.y.max())}, not 0 to {classes - 1}. "
-                "Fetch the files again."
-            )
+            raise DataError(f"{name}: a label is not among 0 to {classes - 1}. Fetch the files again.")
     public = PublicData(f"{name}/test", Records(scaling(test.x), test.y))
     counts = {"train": train.count, "test": test.count}
     return Dataset(name, train, public, classes, "classification", counts, scaling, held=test, margin=margin)

@@ -30,6 +30,7 @@ import numpy as np
 import torch
 
 from sfumato.data.population import PublicData, Records
+from sfumato.data.record_map import batched
 from sfumato.data.sets import Dataset
 from sfumato.data.split import spread
 from sfumato.errors import DataError
@@ -48,6 +49,7 @@ _CODES = np.zeros(256, np.uint8)  # what is no known character becomes the line 
 _CODES[np.frombuffer(CHARACTERS.encode(), np.uint8)] = np.arange(len(CHARACTERS))
 
 
+@batched
 @dataclass(frozen=True)
 class Windows:
     """From where a window starts to its characters as numbers.

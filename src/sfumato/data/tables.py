@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from sfumato.data.ids import found_ids
 from sfumato.data.learn_columns import learn
 from sfumato.data.population import Population, PublicData
 from sfumato.data.records import Client, Records
-from sfumato.errors import BadValue, DataError, refused_by_system
+from sfumato.errors import BadValue, DataError, SfumatoError, refused_by_system
 
 ENDINGS = (".csv", ".parquet")
 Declared = int | Iterable[object] | None
@@ -116,13 +118,13 @@ def public_of(frame: Frame, columns: Columns, name: str) -> PublicData:
 
 def read_table(path: str | Path, columns: Columns) -> Frame:
     """The rows of a file. In a .csv, ids, classes and categories are texts as they are written, so "NA" is a value there."""
-    pd = pandas()
-
     file = Path(path)
     if not is_table(str(file)):
         raise BadValue(f"{file}: a table is a file that ends in {' or '.join(ENDINGS)}.")
     try:
-        return _read_csv(file, columns) if file.suffix.lower() == ".csv" else pd.read_parquet(file)
+        return _read_csv(file, columns) if file.suffix.lower() == ".csv" else _read_parquet(file, columns)
+    except SfumatoError:
+        raise
     except FileNotFoundError:
         raise DataError(f"there is no file {file}. Give the path of a {file.suffix} file.") from None
     except ImportError:
@@ -131,30 +133,63 @@ def read_table(path: str | Path, columns: Columns) -> Frame:
             ".csv file."
         ) from None
     except UnicodeDecodeError:
-        raise DataError(f"{file} is not UTF-8 text. Save it as CSV in UTF-8.") from None
+        raise DataError(f"{file}{_undecoded(file)}: it is not UTF-8 text. Save it as CSV in UTF-8.") from None
     except OSError as error:
         if error.filename is None:  # the reader's own
             raise DataError(f"{file} cannot be read as {file.suffix}. Write it again.") from error
         raise refused_by_system(error) from error
-    except (ValueError, Warning) as error:  # pandas' and pyarrow's own are such; what they say may hold a row
+    except (
+        ValueError,
+        csv.Error,
+        Warning,
+    ) as error:  # pandas' and pyarrow's own are such; what they say may hold a row
         raise DataError(
-            f"{file} cannot be read as {file.suffix}: {type(error).__name__}. Its first line names the columns, and every "
-            "other has as many values as it has."
-        ) from error
+            f"{file}{_line_of(error)}: it cannot be read as {file.suffix} ({type(error).__name__}). Its first line names the "
+            "columns, and every other has as many values as it has."
+        ) from None
+
+
+def _line_of(error: Exception) -> str:
+    """The line that a reader stumbled over, where it says so: nothing else of its words is shown."""
+    if found := re.search(r"Expected \d+ fields in line (\d+)", str(error)):
+        return f", line {found.group(1)}"
+    found = re.search(r"EOF inside string starting at row (\d+)", str(error))
+    return "" if found is None else f", line {int(found.group(1)) + 1}, a quote that is not closed"
+
+
+def _undecoded(file: Path) -> str:
+    """The first line that is not UTF-8."""
+    try:
+        file.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        return f", line {bytes(error.object[: error.start]).count(10) + 1}"
+    return ""
+
+
+def _read_parquet(file: Path, columns: Columns) -> Frame:
+    schema = import_module("pyarrow.parquet").read_schema(file)
+    columns.check_names([column_name(one) for one in schema.names], str(file))
+    return pandas().read_parquet(file)
 
 
 def _read_csv(file: Path, columns: Columns) -> Frame:
     pd = pandas()
 
-    with file.open(encoding="utf-8-sig") as text:
-        header = text.readline()
-    if not header.strip():
-        raise DataError(f"{file} is empty. Its first line names the columns, and every other is a record.")
-    separator = max(_SEPARATORS, key=header.count)
+    with file.open(encoding="utf-8-sig", newline="") as text:
+        first = text.readline()
+        if not first.strip():
+            raise DataError(f"{file} is empty. Its first line names the columns, and every other is a record.")
+        separator = max(_SEPARATORS, key=first.count)
+        text.seek(0)
+        raw = next(csv.reader(text, delimiter=separator, skipinitialspace=True))
+    # As they are written: pandas would make y and y.1 of two columns y.
+    header = [column_name(name) or f"Unnamed: {place}" for place, name in enumerate(raw)]
+    columns.check_names(header, str(file))
     how: dict[str, Any] = {"sep": separator, "encoding": "utf-8-sig", "skipinitialspace": True, "index_col": False}
+    how |= {"header": 0, "names": header}
     labels = columns.targets if isinstance(columns.classes, tuple) and columns.classes else ()
     words = {columns.client, *columns.categories, *labels}
-    names = {name: name.strip() in words for name in pd.read_csv(file, **how, nrows=0).columns}
+    names = {name: name in words for name in header}
     how |= {"dtype": {name: str for name, word in names.items() if word}, "keep_default_na": False, "low_memory": False}
     how |= {"na_values": {name: [""] if word else list(_MISSING) for name, word in names.items()}}
     with warnings.catch_warnings():
@@ -163,7 +198,7 @@ def _read_csv(file: Path, columns: Columns) -> Frame:
         texts = [name for name in names if is_text(frame[name])]
         if broken := [name for name in texts if frame[name].astype(str).str.contains("[\r\n]").any()]:
             raise DataError(
-                f"{file}, column {broken[0].strip()!r}: a value has a line break. If a quote is not closed, it holds the rows of "
+                f"{file}, column {broken[0]!r}: a value has a line break. If a quote is not closed, it holds the rows of "
                 "others, who would be missing. Write each value on one line, or give a .parquet file."
             )
         if separator == ";" and (commas := [name for name in texts if not names[name]]):
@@ -171,12 +206,17 @@ def _read_csv(file: Path, columns: Columns) -> Frame:
     return frame
 
 
+def column_name(column: object) -> str:
+    """A column's name, without spaces that nobody sees."""
+    return re.sub(r"\s+", " ", str(column)).strip()
+
+
 def _checked(frame: Frame, name: str) -> Frame:
     pd = pandas()
 
     if not isinstance(frame, pd.DataFrame):
         raise BadValue(f"{name!r} is a {type(frame).__name__}. Give a pandas DataFrame with one record per row.")
-    renamed = frame.rename(columns=lambda column: re.sub(r"\s+", " ", str(column)).strip())
+    renamed = frame.rename(columns=column_name)
     if not len(renamed):
         raise DataError(f"the table {name!r} has no rows. Give one record per row.")
     return renamed

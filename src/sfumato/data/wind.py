@@ -22,6 +22,7 @@ import torch
 
 from sfumato.data.formats import read_numbers
 from sfumato.data.population import PublicData, Records
+from sfumato.data.record_map import batched
 from sfumato.data.sets import Dataset
 from sfumato.errors import DataError
 
@@ -32,6 +33,7 @@ TRAIN_UNTIL, TEST_FROM, TEST_UNTIL = (
 _COLUMNS = 6  # of a forecast: date, hours ahead, east, north, speed, direction
 
 
+@batched
 @dataclass(frozen=True)
 class Channels:
     """From what is stored [n, 5, 48] (east, north, speed, direction in degrees, power when issued) to inputs [n, 7, 48].

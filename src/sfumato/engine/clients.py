@@ -17,7 +17,7 @@ from sfumato.data.records import described
 from sfumato.engine.keys import Keys, client_key, lasting_key
 from sfumato.engine.plan import Plan
 from sfumato.engine.slots import Opening, Slots
-from sfumato.errors import DataError, SfumatoError
+from sfumato.errors import CodeFailed, DataError, SfumatoError
 from sfumato.key import Key
 from sfumato.local.task import Task
 from sfumato.objective import check_labels
@@ -109,6 +109,7 @@ class Block:
 
 
 _COPIES = threading.local()
+_FAILED = "local training failed: {}. Fix the client's data or the model, or leave the client out."
 
 
 def _own_copy(module: nn.Module) -> nn.Module:
@@ -202,10 +203,10 @@ class Clients:
         except Exception as error:
             if len(ids) == 1:
                 check_labels(self.job.objective, task.clients[0].y, f"client {ids[0]}")
-                raise DataError(f"client {ids[0]}: local training failed: {error}") from error
+                raise CodeFailed(f"client {ids[0]}: {_FAILED.format(type(error).__name__)}") from error
             for place, client in enumerate(ids):  # find out whose data it was
                 self._train(task.only(place), [client])
-            raise DataError(f"clients {ids[0]} to {ids[-1]}: local training failed: {error}") from error
+            raise CodeFailed(f"clients {ids[0]} to {ids[-1]}: {_FAILED.format(type(error).__name__)}") from error
         if rows.shape != (len(ids), self.job.slots.length):
             raise DataError(
                 f"local training returned rows of shape {tuple(rows.shape)}, not {(len(ids), self.job.slots.length)}: one row for "

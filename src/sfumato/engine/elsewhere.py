@@ -23,6 +23,7 @@ from sfumato.engine.clients import Block, Clients, Job, Start
 from sfumato.engine.plan import Plan
 from sfumato.engine.workers import Here, added, alone, kernels_of_a_shard
 from sfumato.errors import BadValue, DataError, SfumatoError
+from sfumato.private_log import words_of
 from sfumato.version import __version__
 
 _DATA = "SFUMATO_DATA"
@@ -100,7 +101,7 @@ class Worker:
         try:
             return self._prepared()[1], socket.gethostname()
         except SfumatoError as error:
-            return DataError(f"a worker on {socket.gethostname()}: {error}")
+            return DataError(f"a worker on {socket.gethostname()}: {words_of(error)}")
 
     def shard(self, start: Start, ids: Sequence[int]) -> Answer | DataError:
         """Train these clients, and add what they send. What it refuses is a value too: it reaches the user without a traceback."""
@@ -110,7 +111,7 @@ class Worker:
             block = added(here.clients.job.slots, start, here.blocks(start, ids))
             return Answer(block, facts, socket.gethostname(), time.perf_counter() - began)
         except SfumatoError as error:
-            return DataError(str(error))
+            return DataError(f"a worker on {socket.gethostname()}: {words_of(error)}")
 
     def _prepared(self) -> tuple[Here, Facts]:
         if self._ready is None:

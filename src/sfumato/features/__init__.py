@@ -2,7 +2,7 @@
 
 from sfumato.features.basis import PublicPCA
 from sfumato.features.cache import cached, mapped
-from sfumato.features.chain import STEPS, Features, Own, Step, learns, parse_features
+from sfumato.features.chain import STEPS, Features, Step, learns, parse_features
 from sfumato.features.fit import Fit
 from sfumato.features.group_norm import GroupNorm
 from sfumato.features.pictures import Box, Grey, Hog, Pixels, RandomConv, Resize, UnitNorm
@@ -19,7 +19,6 @@ __all__ = [
     "GroupNorm",
     "Hog",
     "LastCharacters",
-    "Own",
     "Parted",
     "Pixels",
     "PrivatePCA",

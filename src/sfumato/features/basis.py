@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sfumato.data.population import PublicData, Records, require_public
+from sfumato.data.record_map import batched
 from sfumato.errors import BadValue, DataError
 from sfumato.facts import digest
 from sfumato.features.pictures import tree_sum
@@ -20,6 +21,7 @@ _MORE, _TURNS = 64, 4  # directions beyond the wanted ones, and turns, until tho
 _BITS = 26  # of the whole numbers that records and directions are brought to
 
 
+@batched
 @dataclass(frozen=True, eq=False)
 class PublicPCA:
     """A record less the mean of public records, along their leading directions; each over (stddev_i / stddev_1) ^ whiten.

@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from sfumato.data.fingerprint import of_tensors
+from sfumato.data.record_map import RecordFailed
 from sfumato.facts import digest
 from sfumato.features.chain import Features, Step
 from sfumato.features.threads import one_thread
@@ -59,7 +60,10 @@ def mapped(features: Features, pool: Tensor, scaling: Step | None = None) -> Ten
 
     def part(start: int) -> Tensor:
         some = pool[start : start + _PART]
-        return features(some if scaling is None else scaling(some))
+        try:
+            return features(some if scaling is None else scaling(some))
+        except RecordFailed as failed:
+            raise failed.after(start) from failed.__cause__
 
     first, threads = part(0), 1 if features.has_own else torch.get_num_threads()
     found = first.new_empty(len(pool), *first.shape[1:])

@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from sfumato.data.population import PublicData, Records, require_public
+from sfumato.data.record_map import Map, RecordFailed, RecordMap, as_record_map, batched
 from sfumato.errors import BadValue, DataError, nearest
 from sfumato.features.basis import PublicPCA, drawn
 from sfumato.features.group_norm import GroupNorm
@@ -26,52 +27,10 @@ from sfumato.key import Key
 _PCA = "pca"  # is made of public records, so it is not among STEPS
 _CHUNK = 32  # records in work at once, so that they stay in the cache; no result depends on it
 
-# A map of records, [n, ...] to [n, ...]: each record by itself, fixed before any client's data is seen.
-Step: TypeAlias = Callable[[Tensor], Tensor]
+Step: TypeAlias = Map  # fixed before any client's data is seen
 
 
-@dataclass(frozen=True)
-class Own:
-    """A user's callable or frozen module, such as a pretrained network, called with one record at a time.
-
-    Alone in a tensor of its own, a record has the same shape and the same place in memory as every other, so what it becomes
-    depends on no other record. What draws random numbers, or keeps something of what it has seen, is refused as far as
-    calling it again for the first record can tell; what is made for whole batches and mixes their records, as far as two can.
-    """
-
-    path: str
-    function: Step = field(repr=False)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        with torch.no_grad():
-            rows = [self._one(one) for one in torch.split(x, 1)]
-            if not torch.equal(self._one(x[:1]).nan_to_num(), rows[0].nan_to_num()):
-                raise BadValue(f"features {self.path}: called twice with one record, it gives two answers. Fix it.")
-            if self._mixes(x[:2], torch.cat(rows[:2])):
-                raise BadValue(
-                    f"features {self.path}: what a record becomes changes with the records beside it in a batch, and alone it "
-                    "means something else. Scale by constants that everybody knows, not by those of a batch."
-                )
-        return torch.cat(rows)
-
-    def _mixes(self, both: Tensor, alone: Tensor) -> bool:
-        """Whether a map that takes batches gives a record something else when another stands beside it."""
-        try:
-            found = self.function(both.clone(memory_format=torch.contiguous_format))
-        except Exception:  # it takes one record only
-            return False
-        same = isinstance(found, Tensor) and found.shape == alone.shape
-        return same and not torch.allclose(found.float(), alone, rtol=1e-2, atol=1e-4, equal_nan=True)
-
-    def _one(self, record: Tensor) -> Tensor:
-        found = self.function(record.clone(memory_format=torch.contiguous_format))
-        if not isinstance(found, Tensor) or found.ndim < 2 or found.shape[0] != 1:
-            shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-            raise BadValue(f"features {self.path}: one record [1, ...] gives {shape}. Give a tensor [1, numbers].")
-        return found.float()
-
-
-def _own(path: str) -> Own:
+def _own(path: str) -> Step:
     """What a path names: a module, a map, or a function without arguments that gives one of these.
 
     Weights that it draws meanwhile follow from a public seed, so that they are the same when a run is evaluated.
@@ -80,11 +39,7 @@ def _own(path: str) -> Own:
         found = import_path(path)
         if not isinstance(found, nn.Module) and callable(found) and not _takes_something(found):
             found = found()
-    if isinstance(found, nn.Module):
-        found = found.eval().requires_grad_(False)
-    if not callable(found):
-        raise BadValue(f"features {path}: a {type(found).__name__} maps nothing. Give a module or a function.")
-    return Own(path, found)
+    return as_record_map(found, path)
 
 
 def _takes_something(function: Callable[..., Any]) -> bool:
@@ -112,17 +67,21 @@ def _without(word: str, number: str, step: Step) -> Step:
     return step
 
 
+@batched
 @dataclass(frozen=True)
 class Features:
     """Steps one after another: a map of single records, the same for everybody and fixed before training.
 
     The map of a record depends on no other record, to the last bit: not on the batch that it is in, nor on its place there. So a
     changed record changes no other record's features, on which rests what is stated of votes of neighbours. It holds because
-    each step says so of itself (`pictures.py`, `scattering.py`, `basis.py`, `Own`); here batches are only cut and joined. No
-    client's data decide it.
+    each step says so of itself (`pictures.py`, `scattering.py`, `basis.py`), or is called for one record at a time
+    (`as_record_map`); here batches are only cut and joined. No client's data decide it.
     """
 
     steps: tuple[Step, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "steps", tuple(map(as_record_map, self.steps)))
 
     @on_cpu
     def __call__(self, x: Tensor) -> Tensor:
@@ -134,24 +93,29 @@ class Features:
         if not len(x):
             return self(x.new_zeros(1, *x.shape[1:]))[:0]
         with nullcontext() if self.has_own else one_thread():
-            return torch.cat([self._mapped(part) for part in torch.split(x, _CHUNK)])
+            return torch.cat([self._mapped(x, start) for start in range(0, len(x), _CHUNK)])
 
     @property
     def has_own(self) -> bool:
         """Whether a network of the user's own is among the steps, which may be large enough for all cores."""
-        return any(isinstance(step, Own) for step in self.steps)
+        return any(isinstance(step, RecordMap) for step in self.steps)
 
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What a guarantee says of steps that somebody else made, or that were learnt from public records."""
         bases = [step for step in self.steps if isinstance(step, PublicPCA)]
-        own = [step for step in self.steps if isinstance(step, Own)]
+        own = [step for step in self.steps if isinstance(step, RecordMap)]
         learnt = (f"the records of {step.public} are public: nothing hides them" for step in bases)
-        return (*learnt, *(f"the features {step.path} were made without clients' data" for step in own))
+        return (*learnt, *(said for step in own for said in step.assumptions))
 
-    def _mapped(self, x: Tensor) -> Tensor:
-        for step in self.steps:
-            x = step(x)
+    def _mapped(self, records: Tensor, start: int) -> Tensor:
+        """Some of the records, from one on, as float32."""
+        x = records[start : start + _CHUNK]
+        try:
+            for step in self.steps:
+                x = step(x).float()
+        except RecordFailed as failed:
+            raise failed.after(start) from failed.__cause__
         return x
 
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
+from sfumato.data.record_map import batched
 from sfumato.errors import DataError
 from sfumato.features.pictures import Box, Grey, Resize
 
 
+@batched
 @dataclass(frozen=True)
 class Fit:
     """Pictures in `shape`: what lies inside their own known margin goes where the others have theirs.

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sfumato.data.record_map import batched
 from sfumato.errors import BadValue, DataError
 from sfumato.features.pictures import tree_sum
 
 _LEAST = 1e-5  # of a variance, as in torch.nn.GroupNorm
 
 
+@batched
 @dataclass(frozen=True)
 class GroupNorm:
     """Each record's channels in so many groups, each group less its mean and over its standard deviation (Wu and He 2018).

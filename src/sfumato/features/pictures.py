@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sfumato.data.record_map import batched
 from sfumato.errors import BadValue, DataError
 from sfumato.features.threads import on_cpu
 from sfumato.key import Key
@@ -43,6 +44,7 @@ def require_pictures(x: Tensor, step: object) -> Tensor:
     return x
 
 
+@batched
 @dataclass(frozen=True)
 class Pixels:
     """A record's numbers as one vector."""
@@ -51,6 +53,7 @@ class Pixels:
         return x.flatten(1)
 
 
+@batched
 @dataclass(frozen=True)
 class UnitNorm:
     """Each record over its L2 norm, times `norm`; numbers that are not finite count as 0, and a record of zeros stays so."""
@@ -64,6 +67,7 @@ class UnitNorm:
         return torch.where(norm > 0, flat / norm * self.norm, 0.0).to(x.dtype).view_as(x)
 
 
+@batched
 @dataclass(frozen=True)
 class Grey:
     """Red, green and blue weighed as in ITU-R BT.601; what has one channel stays as it is."""
@@ -75,6 +79,7 @@ class Grey:
         return x if channels == 1 else x[:, 0:1] * 0.299 + x[:, 1:2] * 0.587 + x[:, 2:3] * 0.114
 
 
+@batched
 @dataclass(frozen=True)
 class Box:
     """Pictures without a margin of so many pixels; MNIST's digits lie in the inner 20 of 28."""
@@ -88,6 +93,7 @@ class Box:
         return x[..., self.margin : height - self.margin, self.margin : width - self.margin]
 
 
+@batched
 @dataclass(frozen=True)
 class Resize:
     """Pictures of `height` and `width`, bilinear with antialiasing: the weights of torch.nn.functional.interpolate."""
@@ -124,6 +130,7 @@ def _taps(there: int, size: int) -> tuple[Tensor, Tensor]:
     return place.clamp(max=there - 1), weight / weight.sum(0)
 
 
+@batched
 @dataclass(frozen=True)
 class Hog:
     """Histograms of directions of the gradient in cells of `cell` pixels, made comparable in blocks of 2x2 cells; unit norm.
@@ -153,6 +160,7 @@ class Hog:
         return UnitNorm()(blocks.flatten(1))
 
 
+@batched
 @dataclass(frozen=True)
 class RandomConv:
     """`width` random filters of 5x5, what passes a threshold either way added up in 3x3 fields of the picture; unit norm.

@@ -11,6 +11,7 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from sfumato.data.record_map import batched
 from sfumato.errors import BadValue, DataError
 from sfumato.facts import digest
 from sfumato.features.basis import along, check_whiten, finite, signed, whole_steps
@@ -79,6 +80,7 @@ class Parted:
         return Parted(",".join(before) or None, word, ",".join(after) or None)
 
 
+@batched
 @dataclass(frozen=True)
 class Unlearnt:
     """Stands for a basis that is not learnt yet: as many zeros."""
@@ -89,6 +91,7 @@ class Unlearnt:
         return torch.zeros(len(x), self.dimension, device=x.device)
 
 
+@batched
 @dataclass(frozen=True, eq=False)
 class PrivatePCA:
     """A record along the leading directions of clients' records; each coordinate over (stddev_i / stddev_1) ^ whiten.

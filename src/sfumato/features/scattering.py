@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sfumato.data.record_map import batched
 from sfumato.errors import BadValue, DataError
 from sfumato.features.pictures import require_pictures
 from sfumato.features.threads import on_cpu, one_thread
@@ -17,6 +18,7 @@ from sfumato.features.threads import on_cpu, one_thread
 _PI = 3.1415  # in the norm of a wavelet, as kymatio has it
 
 
+@batched
 @dataclass(frozen=True)
 class Scattering:
     """Scattering of order 2 (Bruna and Mallat 2013): pictures [n, c, h, w] to [n, c * paths, h / 2^scales, w / 2^scales].

@@ -8,11 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sfumato.data.record_map import batched
 from sfumato.errors import BadValue, DataError
 
 _CODES = 128  # of characters; a column that no character has is never read
 
 
+@batched
 @dataclass(frozen=True)
 class LastCharacters:
     """The last `count` characters of a window, each as a one among 128 zeros: what a linear model reads as weights of pairs.

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from sfumato.data.load import data_folder
 from sfumato.data.population import PublicData, Records
+from sfumato.data.record_map import batched
 from sfumato.data.sets import Dataset
 from sfumato.errors import BadValue
-from sfumato.features import Features, Step, cached, learns, mapped, parse_features
+from sfumato.features import Features, cached, learns, mapped, parse_features
 from sfumato.run.naming import naming
 from sfumato.run.request import DataRequest
 from sfumato.run.source import Source
@@ -19,6 +20,7 @@ from sfumato.run.source import Source
 _MOST_BYTES = 4 * 2**30  # of mapped records that are kept on disk; of more, clients are mapped when they are drawn
 
 
+@batched
 @dataclass(frozen=True)
 class _Finished:
     """A scaling and features that have been applied already: their facts name the data."""
@@ -48,18 +50,16 @@ def with_features(data: DataRequest, found: Source) -> Source:
 
     with naming(f"the features {data.features!r}"):
         features = Features(()) if data.features is None else parse_features(data.features, found.public, keeping)
-        steps: tuple[Step, ...] = (*found.fit, *features.steps)
-        mapping = Features(steps)
-        test, public = found.test, found.public
-        if test is not None:
-            test = _mapped(test, features, kept)
-        if public is not None:
-            public = _mapped(public, features, kept) if found.shared else None
-        found = replace(found, test=test, public=public)
-        if found.dataset is None or _bytes(found.dataset, mapping) > _MOST_BYTES:
-            clients = found.of(data).mapped(mapping)
-            return replace(found, dataset=None, population=clients)
-        return replace(found, dataset=_mapped_set(found.dataset, mapping, kept))
+    mapping = Features((*found.fit, *features.steps))
+    test, public = found.test, found.public
+    if test is not None:
+        test = _mapped(test, features, kept)
+    if public is not None:
+        public = _mapped(public, features, kept) if found.shared else None
+    found = replace(found, test=test, public=public)
+    if found.dataset is None or _bytes(found.dataset, mapping) > _MOST_BYTES:
+        return replace(found, dataset=None, population=found.of(data).mapped(mapping))
+    return replace(found, dataset=_mapped_set(found.dataset, mapping, kept))
 
 
 def _bytes(dataset: Dataset, mapping: Features) -> int:

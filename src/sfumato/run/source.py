@@ -211,7 +211,7 @@ def _own(data: DataRequest, joined: bool, elsewhere: Population | None) -> Sourc
     if elsewhere is not None:
         population, test = elsewhere, None
     elif is_import_path(data.name):
-        with naming(f"the data {data.name!r}"):
+        with naming(f"the data {data.name!r}", private=True):
             population, test = _imported(data)
     else:
         population, test = Population.from_folder(data.name), None

@@ -9,7 +9,7 @@ from pathlib import Path
 from sfumato.data.columns import Columns
 from sfumato.data.load import NAMES
 from sfumato.data.population import Population, PublicData
-from sfumato.data.tables import is_table, population_of, public_of, read_table
+from sfumato.data.tables import column_name, is_table, population_of, public_of, read_table
 from sfumato.errors import BadValue, DataError
 from sfumato.run.request import DataRequest
 
@@ -50,7 +50,7 @@ def table_of(data: DataRequest, joined: bool) -> FoundTable:
             )
     public = None if data.public is None else read_table(data.public, columns)
     if joined:  # whose a row is does not matter, and the column is no input
-        columns = replace(columns.of([str(one).strip() for one in frame.columns], f"the table {name!r}"), client="")
+        columns = replace(columns.of([column_name(one) for one in frame.columns], f"the table {name!r}"), client="")
     declared = ids or (None if data.counted or joined else data.clients) or None
     population = population_of(frame, columns, declared, name, public, data.public or "")
     assert population.columns is not None, "a table has columns"

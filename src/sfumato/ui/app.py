@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
 from sfumato.errors import SfumatoError, UnsoundRound, refused_by_system
+from sfumato.private_log import unforeseen, words_of
 from sfumato.report.comparison import comparison
 from sfumato.report.page import one_run
 from sfumato.report.read import read_runs
@@ -90,13 +91,17 @@ def application(runs: Runs, begun: Callable[[], object] = lambda: None) -> FastA
 
     @app.exception_handler(SfumatoError)
     def refused(_: Request, error: SfumatoError) -> Response:
-        words = f"{error.reason} {error.fix}" if isinstance(error, UnsoundRound) else str(error)
+        words = f"{error.reason} {error.fix}" if isinstance(error, UnsoundRound) else words_of(error)
         return _refusal(words)
 
     @app.exception_handler(RequestValidationError)
     def not_understood(_: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         return _refusal(f"{first['loc'][-1]} {first['input']}: {first['msg'].lower()}.")
+
+    @app.exception_handler(Exception)
+    def not_foreseen(_: Request, error: Exception) -> Response:
+        return _refusal(unforeseen(error))
 
     @app.exception_handler(OSError)
     def not_readable(_: Request, error: OSError) -> Response:

@@ -24,7 +24,7 @@ def serve(runs: Runs, port: int, say: Callable[[str], object]) -> None:
         port = listening.getsockname()[1]
         app = application(runs, lambda: say(f"http://{HOST}:{port}/?token={token}"))
         config = uvicorn.Config(
-            Guard(app, port, token), log_level="warning", access_log=False, server_header=False, ws="none",
+            Guard(app, port, token), log_level="critical", access_log=False, server_header=False, ws="none",
             timeout_graceful_shutdown=_PATIENCE,
         )  # fmt: skip
         with suppress(KeyboardInterrupt):  # uvicorn closes all that is open, and passes it on

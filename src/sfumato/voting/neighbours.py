@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
+from sfumato.data.record_map import RecordFailed, as_record_map
 from sfumato.errors import BadValue, DataError
 from sfumato.voting.bounds import Bounds
 from sfumato.voting.nearest import nearest
@@ -27,8 +28,9 @@ class Neighbours(Voter):
     """The labels of the `k` nearest records, each a vote of 1/k, k a constant: neighbours that a client lacks vote nothing.
 
     With `attributes` a target is a row of zeros and ones, of which a neighbour votes for the first so many ones at most.
-    `features` maps records and questions, one at a time, to the vectors that are compared (default: their numbers as they are).
-    Each is mapped alone, because what a network computes for one record depends in its last bits on how many are beside it.
+    `features` maps records and questions to the vectors that are compared (default: their numbers as they are). A module or a
+    function of your own maps each alone, because what a network computes for one record depends in its last bits on how many are
+    in its batch; a module is copied, frozen and put into evaluation mode.
     A record whose vector is not finite votes nothing. A slow map is better applied once, before training.
 
     States (R10; tau is `attributes`, or 1): an answer is the sum of at most k label vectors over k, each of at most tau
@@ -59,16 +61,13 @@ class Neighbours(Voter):
         for name, value, least in (("k", self.k, 1), ("attributes", self.attributes, 0)):
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 2**20:
                 raise BadValue(f"Neighbours({name}={value!r}): {name} is a whole number from {least} to 2^20.")
+        if self.features is not None:
+            object.__setattr__(self, "features", as_record_map(self.features))
 
     def bounds(self, classes: int) -> Bounds:
         return Bounds.of_labels(classes, self.attributes).shared_by(self.k)
 
     def check(self, classes: int, example: Records) -> None:
-        layers = self.features.modules() if isinstance(self.features, nn.Module) else ()
-        if any(layer.training for layer in layers):
-            raise BadValue(
-                "the module in Neighbours(features=...) is in training mode, or a layer of it is, and would learn. Call its eval()."
-            )
         if self.attributes > classes:
             raise BadValue(f"Neighbours(attributes={self.attributes}): there are {classes} of them. Cut to fewer.")
         shape, wanted = tuple(example.y.shape[1:]), (classes,) if self.attributes else ()
@@ -93,7 +92,10 @@ class Neighbours(Voter):
         votes = torch.zeros(len(asked), classes, device=asked.device)
         if records.count == 0:
             return votes
-        labels, points = self._labels(records.y, classes, who), self._mapped(records.x)
+        try:
+            labels, points = self._labels(records.y, classes, who), self._mapped(records.x)
+        except RecordFailed as failed:
+            raise failed.of(who) from failed.__cause__
         finite = points.isfinite().all(1)
         labels, points = labels[finite], points[finite]
         for place in nearest(asked, points, self.k).T:
@@ -104,8 +106,9 @@ class Neighbours(Voter):
         """One row for each record, of at most `attributes` ones, or a single one."""
         good = (y == 0) | (y == 1) if self.attributes else (y >= 0) & (y < classes)
         if not bool(good.all()):
+            record = int((~good).reshape(len(y), -1).any(1).nonzero()[0])
             raise DataError(
-                f"{who}: a target is {y[~good][0].item():g}, but {self._votes_on(classes)}. Mend the client's data, or leave the "
+                f"{who}, record {record}: its target does not fit: {self._votes_on(classes)}. Fix the client's data, or leave the "
                 "client out."
             )
         if not self.attributes:
@@ -120,10 +123,5 @@ class Neighbours(Voter):
     @torch.no_grad()
     def _mapped(self, x: Tensor) -> Tensor:
         """One row of float32 for each record, that depends on nothing but the record."""
-        if self.features is not None:
-            weights = self.features.parameters() if isinstance(self.features, nn.Module) else iter(())
-            there = next((weight.device for weight in weights), x.device)
-            x = torch.cat(
-                [self.features(x[place : place + 1].clone().to(there)).to(x.device) for place in range(len(x))]
-            )
+        x = x if self.features is None else self.features(x)
         return x.reshape(len(x), -1).float()

@@ -133,7 +133,9 @@ def test_a_failure_says_nothing(tmp_path: Path) -> None:
     node = node_of(tmp_path, log=log, data=lambda: Population("set", 1, load, "name"))
     reply = node(letter_of(PRIVATE))
     assert (reply.kind, reply.facts, reply.tensors) == ("failed", {}, {})
-    assert b"4711" not in reply.to_bytes() and "4711" in log[-1]
+    errors = tmp_path / "errors" / "errors.log"
+    assert b"4711" not in reply.to_bytes() and "4711" not in log[-1] and str(errors) in log[-1]
+    assert "4711" in errors.read_text() and errors.stat().st_mode & 0o077 == 0
     assert ledger_of(tmp_path).count == 1  # it counts
 
 

@@ -33,6 +33,7 @@ from sfumato.federation.flower.parcel import Arrival, letter_in, packing
 from sfumato.federation.flower.settings import NodeSettings
 from sfumato.federation.flower.supervised import SuperNode
 from sfumato.federation.wire import Letter
+from sfumato.private_log import unforeseen
 
 Answer = Callable[[Letter], Letter]
 _log = logging.getLogger("sfumato.federation")
@@ -72,8 +73,8 @@ def _work(task: RuntimeHttpClient, answer: Answer) -> None:
         try:
             number, letter = letter_in(arrival.message())
             parcel = packer.reply(answer(letter), number, header)
-        except Exception:  # of whatever kind: its text stays on this host
-            _log.exception("a letter was not answered")
+        except Exception as error:  # of whatever kind
+            _log.error("a letter was not answered: %s", unforeseen(error))
             parcel = packer.reply(Letter("failed"), number, header)
         request = PushAppMessagesRequest(messages_list=[parcel.message], message_object_trees=[parcel.tree])
         pushed = call(task.PushMessages, request)

@@ -39,6 +39,7 @@ from sfumato.federation.terms import Agreement, BadTerms, Terms
 from sfumato.federation.wire import BadLetter, Letter
 from sfumato.key import Key
 from sfumato.pieces.protocol import PersonalPiece
+from sfumato.private_log import words_of
 from sfumato.secure_sum import SecureSumError
 
 _AGREEMENTS = 4  # building one takes a while, and a server has few runs at a time
@@ -91,7 +92,7 @@ class Node:
                 self.log(f"{letter.kind}: refused.letter: {error}")
                 return Letter("refused.letter")
             except Exception as error:
-                self.log(f"{letter.kind}: failed: {type(error).__name__}: {error}")
+                self.log(f"{letter.kind}: failed: {words_of(error, self.policy.folder / 'errors')}")
                 return Letter(FAILED)
 
     def check(self, letter: Letter) -> Letter:

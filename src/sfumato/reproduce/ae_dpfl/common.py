@@ -15,6 +15,7 @@ from sfumato.account.event import Unit
 from sfumato.calibration import calibrate
 from sfumato.data.load import as_public, build_population, hold_out, load
 from sfumato.data.population import PublicData, Records
+from sfumato.data.record_map import unchanged
 from sfumato.data.sets import Dataset
 from sfumato.engine.plan import Plan
 from sfumato.engine.simulate import simulate
@@ -85,17 +86,13 @@ def mapped(name: str, shape: tuple[int, ...] | None, margin: int, words: str) ->
 
     pool = Records(vectors(found.scaling(found.pool.x)), found.pool.y)
     test = PublicData(found.test.name, Records(vectors(found.test.records.x), found.test.records.y))
-    return replace(found, pool=pool, test=test, scaling=_as_it_is)
+    return replace(found, pool=pool, test=test, scaling=unchanged)
 
 
 @lru_cache(maxsize=8)
 def _shape(name: str) -> tuple[tuple[int, ...], int]:
     found = load(name)
     return found.input_shape, found.margin
-
-
-def _as_it_is(x: Tensor) -> Tensor:
-    return x
 
 
 def domains(settings: Settings, seed: int) -> tuple[Dataset, PublicData, PublicData]:
