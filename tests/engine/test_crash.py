@@ -81,7 +81,9 @@ def test_killed_at_each_stage(kill: Kill, reserved: int, kept: int, begun: Path,
 
 def test_killed_again_and_again_at_random(tmp_path: Path) -> None:
     kills, furthest, chosen = 7, 8, random.Random(7)
-    rounds = kills * furthest + 4  # each kill comes in the round that its call is counted in, so some are left after all
+    rounds = (
+        kills * furthest + 4
+    )  # each kill comes in the round that its call is counted in, so some are left after all
     words = [*WORDS, "--rounds", str(rounds), "--noise-multiplier", "4", "--evaluate-every", "10"]
     assert train([*words, "--out", "run"], tmp_path, Kill("before", RESERVE), threads=2) == -9
     (tmp_path / "whole").mkdir()
