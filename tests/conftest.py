@@ -10,11 +10,13 @@ import tempfile
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests import checker
 
-settings.register_profile("sfumato", derandomize=True, deadline=None, max_examples=50)
+# No deadline, and no complaint of slow examples: neither may depend on how fast a machine is.
+_SLOW = [HealthCheck.too_slow]
+settings.register_profile("sfumato", derandomize=True, deadline=None, max_examples=50, suppress_health_check=_SLOW)
 settings.load_profile("sfumato")
 
 _REQUIRED = bool(os.environ.get("SFUMATO_REQUIRE_DATA"))

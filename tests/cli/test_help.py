@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.patience import PATIENCE
+
 COMMANDS = ("deploy", "server", "node", "node check", "node key")
 OTHERS = (
     "train", "tune", "recipes", "explain", "evaluate", "audit", "report", "account", "plan", "curve", "ledger", "reproduce",
@@ -23,7 +25,7 @@ def test_help_of_all_other_commands_is_whole(columns: str) -> None:
         env={**os.environ, "COLUMNS": columns},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     assert "…" not in done.stdout and all(f"sfumato {one} " in done.stdout for one in OTHERS)
@@ -35,7 +37,7 @@ def test_help_of_all_other_commands_is_whole(columns: str) -> None:
 def test_help_fits_the_terminal_and_is_whole(command: str, columns: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "sfumato", *command.split(), "--help"],
-        env={**os.environ, "COLUMNS": columns}, capture_output=True, text=True, timeout=60,
+        env={**os.environ, "COLUMNS": columns}, capture_output=True, text=True, timeout=PATIENCE,
     )  # fmt: skip
     assert done.returncode == 0 and "…" not in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= int(columns)

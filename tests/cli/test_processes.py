@@ -12,7 +12,6 @@ import struct
 import subprocess
 import sys
 import termios
-import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ import pytest
 from sfumato.cli import run
 from sfumato.guarantee import rounded_up
 from tests.cli.conftest import SMALL
+from tests.patience import PATIENCE
 
 SFUMATO = str(Path(sys.executable).parent / "sfumato")
 
@@ -38,7 +38,7 @@ for words in (["--version"], ["--help"], ["train", "--help"], ["recipes"], ["tra
 
 
 def test_help_and_mistakes_load_no_torch() -> None:
-    done = subprocess.run([sys.executable, "-c", LAZY], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", LAZY], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
 
 
@@ -55,13 +55,13 @@ main()
 
 
 def test_ctrl_c_before_the_commands_are_loaded_is_quiet() -> None:
-    done = subprocess.run([sys.executable, "-c", EARLY, "train"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", EARLY, "train"], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
 def test_with_no_argument_it_trains_the_default(tmp_path: Path) -> None:
     with (tmp_path / "out.txt").open("w") as out, (tmp_path / "err.txt").open("w") as err:
-        done = subprocess.run([SFUMATO, "train"], cwd=tmp_path, stdout=out, stderr=err, timeout=300)
+        done = subprocess.run([SFUMATO, "train"], cwd=tmp_path, stdout=out, stderr=err, timeout=PATIENCE)
     shown, progress = (tmp_path / "out.txt").read_text(), (tmp_path / "err.txt").read_text()
     assert done.returncode == 0, progress
     assert "report: runs/dp-fedavg-digits-1/report.html" in shown and "(2, 1e-05)-differential privacy" in shown
@@ -86,15 +86,30 @@ def test_a_live_bar_in_a_terminal(columns: int, tmp_path: Path) -> None:
 
 def test_python_m_sfumato_is_sfumato() -> None:
     for words in (["--version"], ["recipes"], ["recipe"]):
-        module = subprocess.run([sys.executable, "-m", "sfumato", *words], capture_output=True, text=True, timeout=60)
-        command = subprocess.run([SFUMATO, *words], capture_output=True, text=True, timeout=60)
+        module = subprocess.run(
+            [sys.executable, "-m", "sfumato", *words], capture_output=True, text=True, timeout=PATIENCE
+        )
+        command = subprocess.run([SFUMATO, *words], capture_output=True, text=True, timeout=PATIENCE)
         assert (module.returncode, module.stdout, module.stderr) == (command.returncode, command.stdout, command.stderr)
 
 
-# What a shell runs beside itself ignores Ctrl-C, and so would this test's process if the tests are run so.
-HEARS_CTRL_C = (
-    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
-)
+# Stops itself after three rounds, so that it is in the middle however fast it is. What a shell runs beside itself ignores
+# Ctrl-C, and so would this test's process if the tests are run so.
+STOPS_AND_HEARS_CTRL_C = """
+import os, signal
+from sfumato.cli import main
+from sfumato.run.folder import Line
+signal.signal(signal.SIGINT, signal.default_int_handler)
+append, lines = Line.append, 0
+def counted(*arguments, **named):
+    global lines
+    append(*arguments, **named)
+    lines += 1
+    if lines == 3:
+        os.kill(os.getpid(), signal.SIGSTOP)
+Line.append = counted
+main()
+"""
 
 
 def in_a_terminal(words: list[str], place: Path, columns: int) -> tuple[subprocess.Popen[bytes], int]:
@@ -111,7 +126,7 @@ def in_a_terminal(words: list[str], place: Path, columns: int) -> tuple[subproce
 
 def read_all(master: int) -> str:
     content = b""
-    while select.select([master], [], [], 120)[0]:
+    while select.select([master], [], [], PATIENCE)[0]:
         try:
             part = os.read(master, 65536)
         except OSError:  # the other end is closed
@@ -139,23 +154,21 @@ def test_ctrl_c_gives_130_and_resume_finishes(
         "50",
     ]
     process = subprocess.Popen(
-        [sys.executable, "-c", HEARS_CTRL_C, SFUMATO, "train", *words, "--out", "run"],
+        [sys.executable, "-c", STOPS_AND_HEARS_CTRL_C, "train", *words, "--out", "run"],
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-    metrics, deadline = tmp_path / "run" / "metrics.jsonl", time.monotonic() + 120
-    while not (metrics.exists() and metrics.read_text().count("\n") >= 3) and time.monotonic() < deadline:
-        time.sleep(0.005)
-    process.send_signal(signal.SIGSTOP)  # so that it is not done before this test is, on a busy machine
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    metrics = tmp_path / "run" / "metrics.jsonl"
     monkeypatch.chdir(tmp_path)
     assert run(["train", "--resume", "run"]) == 2
     assert "another process is training the run in run" in capsys.readouterr().err
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGCONT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (130, ""), err
     assert err.endswith("interrupted; go on with: sfumato train --resume run\n") and "Traceback" not in err
     done = metrics.read_text().count("\n")
@@ -167,7 +180,7 @@ def test_ctrl_c_gives_130_and_resume_finishes(
 
 def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     done = subprocess.run(
-        f"{SFUMATO} recipes | true", shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=60
+        f"{SFUMATO} recipes | true", shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.stderr == ""
 
@@ -175,7 +188,11 @@ def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize("columns", ["40", "80"])
 def test_no_name_is_cut_off_in_help(columns: str) -> None:
     done = subprocess.run(
-        [SFUMATO, "train", "--help"], env={**os.environ, "COLUMNS": columns}, capture_output=True, text=True, timeout=60
+        [SFUMATO, "train", "--help"],
+        env={**os.environ, "COLUMNS": columns},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0 and "…" not in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= int(columns)

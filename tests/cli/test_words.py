@@ -22,6 +22,7 @@ from sfumato.guarantee import PUBLIC
 from sfumato.recipes import RECIPES
 from sfumato.recipes.sentences import SENTENCES
 from tests.cli.conftest import ROUND, SMALL, Command
+from tests.patience import PATIENCE
 
 HEAD = f"for each client, add/remove, against {PUBLIC}, but not who took part in them"
 
@@ -51,7 +52,7 @@ class Terminal:
     def said(self) -> str:
         """All that it was sent since the last time."""
         print("<end>", file=self.stream, flush=True)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE
         while "<end>" not in self._text and time.monotonic() < deadline:
             time.sleep(0.01)
         said, _, self._text = self._text.partition("<end>")

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 
 from sfumato.engine.checkpoint import Checkpoint
+from tests.patience import PATIENCE
 
 
 class Kill(NamedTuple):
@@ -81,7 +82,7 @@ def train(words: list[str], place: Path, kill: Kill | None = None, threads: int 
     """The exit status of `sfumato train`, or of another command, in a process of its own; -9 if it was killed."""
     child = _CONTEXT.Process(target=_train, args=(words, place, kill, threads, command))
     child.start()
-    child.join(120)
+    child.join(PATIENCE)
     assert child.exitcode is not None, "the child hangs"
     return child.exitcode
 

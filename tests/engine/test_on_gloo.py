@@ -23,6 +23,7 @@ from sfumato.ledger.ledger import Ledger
 from tests.engine.far_people import Deadly
 from tests.engine.gloo_run import PLAN
 from tests.helpers import dp_round, linear
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.processes
 
@@ -35,7 +36,7 @@ def torchrun(*words: str) -> subprocess.CompletedProcess[str]:
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(start, cwd=ROOT, start_new_session=True, **pipes) as run:
         try:
-            out, err = run.communicate(timeout=120)
+            out, err = run.communicate(timeout=PATIENCE)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(run.pid, signal.SIGKILL)

@@ -49,6 +49,7 @@ from sfumato.ledger.ledger import Ledger
 from sfumato.local.dp_sgd import DpSgd
 from tests.engine.far_people import WIDE, Deadly, crowd
 from tests.helpers import dp_round, linear
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.processes
 
@@ -228,7 +229,7 @@ def test_an_interrupted_run_leaves_nobody_and_nothing_behind(bare: dict[str, str
         "--workers",
         "2",
         "--rounds",
-        "200",
+        "2000",
         "--out",
         "run",
     ]
@@ -236,8 +237,8 @@ def test_an_interrupted_run_leaves_nobody_and_nothing_behind(bare: dict[str, str
     assert run.stderr is not None
     first = run.stderr.readline()
     os.killpg(run.pid, signal.SIGINT)  # as a terminal does it: everybody gets it
-    _, told = run.communicate(timeout=60)
-    assert run.returncode == 130 and first.startswith("round 1/200"), first + told
+    _, told = run.communicate(timeout=PATIENCE)
+    assert run.returncode == 130 and first.startswith("round 1/2000"), first + told
     *others, end = told.splitlines()
     assert end == "interrupted; go on with: sfumato train --resume run"
     assert all(line.startswith("round ") for line in others), told

@@ -24,6 +24,7 @@ from sfumato.federation.certificates import (
 )
 from sfumato.federation.flower.settings import NodeSettings, ServerSettings
 from sfumato.federation.wire import Letter, Wire
+from tests.patience import PATIENCE
 
 
 def free_port() -> int:
@@ -106,7 +107,7 @@ def start(network: Network, number: int, home: Path | None = None) -> subprocess
     )
 
 
-def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
+def until(true: Callable[[], bool], seconds: float = PATIENCE) -> None:
     """Wait for something that will be so; a test that waits in vain has failed."""
     end = time.monotonic() + seconds
     while not true():
@@ -115,7 +116,7 @@ def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
 
 
 def all_online(wire: Wire, numbers: range) -> None:
-    until(lambda: wire.online() >= set(numbers), 120.0)
+    until(lambda: wire.online() >= set(numbers))
 
 
 def echo(**facts: int | float | str) -> Letter:

@@ -34,6 +34,7 @@ from sfumato.ledger.ledger import Entry, Ledger
 from sfumato.run.prepare import prepare
 from sfumato.run.request import DataRequest, Request
 from tests.federation.network import free_port, running, until
+from tests.patience import PATIENCE
 
 MARK = "SFUMATO_TEST_SITE"
 ROOT = Path(__file__).parent.parent.parent
@@ -99,14 +100,14 @@ class Host:
     def alive(self) -> bool:
         return self.process.poll() is None
 
-    def wait(self, seconds: float = 120.0) -> int:
+    def wait(self, seconds: float = PATIENCE) -> int:
         """Its status; a process that does not end in time has failed the test."""
         try:
             status = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"did not end in {seconds:g} s; it said:\n{self.words}") from None
         assert self._reader is not None
-        self._reader.join(5.0)
+        self._reader.join(PATIENCE)
         return status
 
     def signal(self, number: int) -> None:
@@ -242,7 +243,7 @@ class Site:
                 host.process.kill()
                 host.process.wait()
         try:
-            until(lambda: not self.left(), 20.0)
+            until(lambda: not self.left())
         finally:
             for pid in self.left():
                 os.kill(pid, signal.SIGKILL)

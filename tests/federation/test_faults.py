@@ -26,11 +26,11 @@ from sfumato.engine.checkpoint import Checkpoint
 from tests.federation.network import children, until
 from tests.federation.site import Host, Site, asked, opened, rounds_of
 from tests.federation.soak import check_spent, check_whole
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.processes
 
 DEADLINE = 8.0
-PATIENCE = 300.0  # seconds: a machine may be busy, and nothing that works waits for its end
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,8 +27,10 @@ from sfumato.federation.flower.superlink import LONGEST, MOST_OBJECTS
 from sfumato.federation.wire import Letter
 from tests.federation.network import Network, all_online, answer, echo, threads, until
 from tests.federation.rogue import Rogue, fleet, reply_to
+from tests.patience import PATIENCE
 
 HONEST, ROGUE = range(2), 2
+EXPIRES = 10.0  # seconds of a question that somebody does not answer: the others must have done so by then
 
 pytestmark = pytest.mark.processes
 
@@ -62,7 +63,7 @@ def test_letters_go_there_and_back_bit_by_bit(net: Net) -> None:
     kinds = (torch.float32, torch.float64, torch.int64, torch.bool, torch.bfloat16)
     tensors = {str(kind): torch.arange(7).to(kind) for kind in kinds} | {"nothing": torch.empty(0, 4)}
     letters = {client: Letter("echo", {"client": client, "tenth": 0.1}, tensors) for client in HONEST}
-    replies = dict(net.wire.ask(letters, 10.0))
+    replies = dict(net.wire.ask(letters, PATIENCE))
     assert replies.keys() == letters.keys()
     for client, reply in replies.items():
         expected = Letter("ok", {"client": client, "tenth": 0.1, "asked": "echo"}, tensors)
@@ -71,29 +72,28 @@ def test_letters_go_there_and_back_bit_by_bit(net: Net) -> None:
 
 def test_rows_of_many_megabytes_go_there_and_back(net: Net) -> None:
     rows = {client: torch.arange(5_000_000, dtype=torch.float32) + client for client in HONEST}
-    replies = dict(net.wire.ask({client: Letter("echo", {}, {"row": row}) for client, row in rows.items()}, 20.0))
+    replies = dict(net.wire.ask({client: Letter("echo", {}, {"row": row}) for client, row in rows.items()}, PATIENCE))
     assert all(torch.equal(replies[client].tensors["row"], row) for client, row in rows.items())
 
 
 def test_an_error_leaves_as_a_code_without_text(net: Net) -> None:
-    ((client, reply),) = net.wire.ask({0: Letter("raise", {"secret": "of the owner"})}, 10.0)
+    ((client, reply),) = net.wire.ask({0: Letter("raise", {"secret": "of the owner"})}, PATIENCE)
     assert (client, reply.to_bytes()) == (0, Letter("failed").to_bytes())
-    assert dict(net.wire.ask({0: echo()}, 10.0)).keys() == {0}
+    assert dict(net.wire.ask({0: echo()}, PATIENCE)).keys() == {0}
 
 
 def test_a_late_reply_is_dropped_and_the_next_is_not(net: Net) -> None:
-    began = time.monotonic()
-    replies = dict(net.wire.ask({0: Letter("slow", {"seconds": 5.0}), 1: echo(question=1)}, 2.5))
-    assert replies.keys() == {1} and time.monotonic() - began < 5.0
-    replies = dict(net.wire.ask({0: echo(question=2), 1: echo(question=2)}, 15.0))
+    replies = dict(net.wire.ask({0: Letter("slow", {"seconds": 2 * EXPIRES}), 1: echo(question=1)}, EXPIRES))
+    assert replies.keys() == {1}
+    replies = dict(net.wire.ask({0: echo(question=2), 1: echo(question=2)}, PATIENCE))
     assert {client: reply.facts["question"] for client, reply in replies.items()} == {0: 2, 1: 2}
 
 
 def test_whoever_stops_listening_may_ask_again(net: Net) -> None:
-    replies = net.wire.ask({0: echo(question=1), 1: Letter("slow", {"seconds": 1.0})}, 10.0)
+    replies = net.wire.ask({0: echo(question=1), 1: Letter("slow", {"seconds": 1.0})}, PATIENCE)
     assert next(replies)[0] == 0
     replies.close()  # type: ignore[attr-defined]
-    assert {reply.facts["question"] for _, reply in net.wire.ask({0: echo(question=2)}, 10.0)} == {2}
+    assert {reply.facts["question"] for _, reply in net.wire.ask({0: echo(question=2)}, PATIENCE)} == {2}
 
 
 def test_nobody_is_asked_who_is_not_there(net: Net) -> None:
@@ -109,7 +109,7 @@ def test_a_reply_counts_once(net: Net) -> None:
         net.rogue.push(reply_to(header, number, Letter("ok", {"try": 2})))
 
     thread = beside(twice)
-    replies = list(net.wire.ask({ROGUE: echo(), 1: Letter("slow", {"seconds": 1.0})}, 10.0))
+    replies = list(net.wire.ask({ROGUE: echo(), 1: Letter("slow", {"seconds": 1.0})}, PATIENCE))
     thread.join()
     assert sorted(client for client, _ in replies) == [1, ROGUE]
     assert dict(replies)[ROGUE].facts == {"try": 1}
@@ -126,8 +126,8 @@ def test_an_old_reply_is_dropped(net: Net) -> None:
         net.rogue.push(reply_to(header, old[0], Letter("ok", {"question": 1})))
 
     thread = beside(answer_then_replay)
-    assert dict(net.wire.ask({ROGUE: echo()}, 10.0)).keys() == {ROGUE}
-    assert dict(net.wire.ask({ROGUE: echo(), 0: echo()}, 10.0)).keys() == {0}
+    assert dict(net.wire.ask({ROGUE: echo()}, PATIENCE)).keys() == {ROGUE}
+    assert dict(net.wire.ask({ROGUE: echo(), 0: echo()}, EXPIRES)).keys() == {0}
     thread.join()
 
 
@@ -153,7 +153,7 @@ def test_a_broken_reply_is_dropped(net: Net, what: str) -> None:
         net.rogue.push(whole)
 
     thread = beside(broken)
-    assert dict(net.wire.ask({ROGUE: echo(), 0: echo()}, 4.0)).keys() == {0}
+    assert dict(net.wire.ask({ROGUE: echo(), 0: echo()}, EXPIRES)).keys() == {0}
     thread.join()
 
 
@@ -172,7 +172,7 @@ def test_no_node_answers_for_another(net: Net, monkeypatch: pytest.MonkeyPatch) 
         net.rogue.push(reply_to(header, number, Letter("ok", {"by": "rogue"}), reply_to_message_id=name))
 
     thread = beside(forge)
-    replies = dict(net.wire.ask({0: echo(), 1: Letter("slow", {"seconds": 3.0}), ROGUE: echo()}, 5.0))
+    replies = dict(net.wire.ask({0: echo(), 1: Letter("slow", {"seconds": 3.0}), ROGUE: echo()}, EXPIRES))
     thread.join()
     assert replies.keys() == {0, 1} and replies[1].facts["asked"] == "slow"
 
@@ -187,7 +187,7 @@ def test_no_node_asks_another(net: Net) -> None:
     )
     with pytest.raises(httpx.HTTPStatusError, match="403"):
         net.rogue.client.PushMessages(request)
-    assert dict(net.wire.ask({0: echo()}, 10.0)).keys() == {0}
+    assert dict(net.wire.ask({0: echo()}, PATIENCE)).keys() == {0}
 
 
 def test_a_reply_of_more_objects_than_a_letter_has_is_not_taken(net: Net) -> None:
@@ -200,7 +200,7 @@ def test_a_reply_of_more_objects_than_a_letter_has_is_not_taken(net: Net) -> Non
             net.rogue.push(whole)
 
     thread = beside(many)
-    assert dict(net.wire.ask({ROGUE: echo(), 0: echo()}, 2.0)).keys() == {0}
+    assert dict(net.wire.ask({ROGUE: echo(), 0: echo()}, EXPIRES)).keys() == {0}
     thread.join()
     assert MOST_OBJECTS == parcel._MOST_OBJECTS
 

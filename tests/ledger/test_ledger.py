@@ -22,6 +22,7 @@ from sfumato.errors import BudgetExceeded, LedgerError
 from sfumato.ledger.ledger import PROMISE, Budget, Ledger
 from sfumato.ledger.spent import Cost
 from tests.helpers import dp_round, linear, made_up_population
+from tests.patience import PATIENCE
 
 POISSON = PoissonSampled(0.1, GaussianEvent(1.0))
 SWAPPED = Cost(Relation.REPLACE, PoissonSampled(0.1, GaussianEvent(0.5), Relation.REPLACE), None)
@@ -294,7 +295,7 @@ for number in range(10):
         break
 """
     processes = [subprocess.Popen([sys.executable, "-c", script, name]) for name in ("a", "b")]
-    assert [process.wait(timeout=120) for process in processes] == [0, 0]
+    assert [process.wait(timeout=PATIENCE) for process in processes] == [0, 0]
     assert Ledger(path, "people").count == 6
 
 

@@ -15,10 +15,11 @@ import pytest
 
 from sfumato.cli import run
 from sfumato.run.lock import Lock
+from tests.patience import PATIENCE
 from tests.report.runs import TOML, lines, summary
 from tests.ui.serving import browser_path, browsing, served
 
-WAIT = 15_000  # milliseconds, on a busy machine
+WAIT = 1000 * PATIENCE  # milliseconds
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sfumato.cli import run
+from tests.patience import PATIENCE
 from tests.ui.serving import served
 
 
@@ -16,11 +17,11 @@ def test_it_listens_on_this_machine_only_and_ends_by_ctrl_c(tmp_path: Path) -> N
     with served(tmp_path) as address:
         assert address.startswith("http://127.0.0.1:")
         port = int(address.split(":")[2].partition("/")[0])
-        with socket.create_connection(("127.0.0.1", port), timeout=5):
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE):
             pass
-        with pytest.raises(OSError), socket.create_connection(("127.0.0.2", port), timeout=5):
+        with pytest.raises(OSError), socket.create_connection(("127.0.0.2", port), timeout=PATIENCE):
             pass
-    with pytest.raises(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
+    with pytest.raises(OSError), socket.create_connection(("127.0.0.1", port), timeout=PATIENCE):
         pass
 
 

@@ -15,6 +15,7 @@ from sfumato.federation.terms import Terms
 from sfumato.federation.wire import Letter
 from sfumato.ledger.ledger import Ledger
 from tests.federation.node.helpers import ledger_of, letter_of, policy_of, store_records, terms_of
+from tests.patience import PATIENCE
 
 PRIVATE = terms_of("prifedsync", options={"records": 5, "batch": "poisson:0.5", "steps": 2})
 PROMISED = terms_of("dp-fedavg")
@@ -30,7 +31,7 @@ def test_killed_between_reservation_and_reply(tmp_path: Path, terms: Terms, when
     store_records(folder)
     letter.write_bytes(letter_of(terms).to_bytes())
     words = [sys.executable, "-m", "tests.federation.node.crash", str(folder), str(letter), when]
-    assert subprocess.run(words, timeout=120, check=False).returncode == -signal.SIGKILL
+    assert subprocess.run(words, timeout=PATIENCE, check=False).returncode == -signal.SIGKILL
 
     def reserved() -> set[int]:
         return {ledger_of(folder).count, Ledger(folder / "total.sqlite", None).count}
