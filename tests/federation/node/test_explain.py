@@ -150,4 +150,4 @@ def test_a_ledger_says_what_was_promised(tmp_path: Path, capsys: pytest.CaptureF
     assert "run own: 1 round;" in out
     assert "run hospital: 7 rounds promised by its server" in out
     assert "servers have drawn cohorts in secret, added the noise" in out
-    assert "against the server: it sees the messages before" in out
+    assert "No proven guarantee for each client, against the server: it sees the messages" in out

@@ -53,6 +53,10 @@ def read(tmp_path: Path, text: str) -> Policy:
     return Policy.from_toml(path)
 
 
+def test_a_budget_without_a_delta_is_at_the_default(tmp_path: Path) -> None:
+    assert read(tmp_path, WHOLE.replace("delta = 1e-6", "")).budgets["ward-7"] == Budget(2.0, 1e-5, Unit.RECORD)
+
+
 def test_every_key_is_read(tmp_path: Path) -> None:
     found = read(tmp_path, WHOLE)
     assert found == Policy(
@@ -69,7 +73,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         promise="suffices",
         unproven=True,
         nonprivate=True,
-        budgets={"ward-7": Budget(2.0, 1e-6, Unit.RECORD), "ward-8": Budget(math.inf, 0.5)},
+        budgets={"ward-7": Budget(2.0, 1e-6, Unit.RECORD), "ward-8": Budget(math.inf, 1e-5)},
         total=Budget(3.5, 1e-5),
     )
     assert found.budget == Budget(2.0, 1e-6, Unit.RECORD)
@@ -108,7 +112,6 @@ def test_what_is_not_said_is_not_allowed(tmp_path: Path) -> None:
         (("epsilon = 2\n", "epsilon = 0\n"), "allow.data.ward-7.epsilon=0.0: a budget is positive"),
         (("epsilon = 2\n", "epsilon = nan\n"), "allow.data.ward-7.epsilon=nan: a budget is positive"),
         (("epsilon = 2\n", ""), "[allow.data.ward-7] lacks epsilon"),
-        (("delta = 1e-6", ""), "[allow.data.ward-7] lacks delta"),
         (("delta = 1e-6", "delta = 1"), "delta=1"),
         (("delta = 1e-6", "delt = 1e-6"), "Did you mean 'delta'?"),
         (('"record"', '"records"'), "Did you mean 'record'?"),
