@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 READY_TEST := $(VENV)/.ready-test
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test lint types processes docs notebooks release newest attacks audits faults bench clean
+.PHONY: run test lint types processes docs notebooks release newest attacks audits kills faults bench clean
 
 run: $(READY)
 	$(BIN)/sfumato train --auto
@@ -50,6 +50,10 @@ attacks: $(READY_TEST)
 audits: $(READY_TEST)
 	$(BIN)/python -m tests.audit --audits 200
 	$(BIN)/python -m tests.audit --table
+
+# Slow evidence: 300 random kills of runs of every recipe, with copies, and other data and code: no two results share noise.
+kills: $(READY_TEST)
+	$(BIN)/python -m tests.engine.kills --kills 300
 
 # Slow evidence: a federation of real processes, killed everywhere, and 200 rounds among random faults.
 faults: $(READY_TEST)

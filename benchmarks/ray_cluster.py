@@ -66,7 +66,7 @@ LEAST_SPEED = 1.6
 
 
 def _people(work: Workload) -> sf.Population:
-    return sf.Population(work.name, work.population, work.client, fingerprint=f"{work}")
+    return sf.Population(work.name, work.population, work.client)
 
 
 def logistic() -> sf.Population:

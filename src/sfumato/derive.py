@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -44,34 +46,45 @@ class UnitDerivation:
     def __repr__(self) -> str:
         return f"UnitDerivation(one {self.unit}, {self.relation.words}; each round costs: {_short(self.world.words())})"
 
-    def times(self, rounds: int, start: int = 0) -> int:
-        """How often the events are due from round `start` on, up to that many rounds; rounds are counted from 0."""
-        return -(-rounds // self.every) - -(-start // self.every)
+    def times(self, rounds: int, start: int = 0, since: int = 0) -> int:
+        """How often the events are due from round `start` on, up to that many rounds; rounds are counted from 0.
 
-    def at(self, number: int, server: bool = False, anew: bool = False) -> Event | None:
-        """What one round costs, by its number; None where nothing is proven against the server.
-
-        A round that is drawn `anew` is paid for whatever an earlier one has paid.
+        They are due in the first of `every` rounds since the run was started or resumed: what lasts for several rounds, such as
+        groups of clients, is drawn again then.
         """
+        return -(-(rounds - since) // self.every) - -(-(start - since) // self.every)
+
+    def at(self, number: int, server: bool = False, since: int = 0) -> Event | None:
+        """What one round costs, by its number; None where nothing is proven against the server."""
         if self.parts:
-            return _by_client([(who, part.at(number, server, anew)) for who, part in self.parts])
+            return _by_client([(who, part.at(number, server, since)) for who, part in self.parts])
         event = self.server if server else self.world
-        due = (anew or number % self.every == 0) and (self.until is None or number < self.until)
+        due = self.times(number + 1, number, since) > 0 and (self.until is None or number < self.until)
         return event if event is None or due else Nothing()
 
-    def after(self, rounds: int, start: int = 0, anew: bool = False) -> Event:
+    def kind_of(self, number: int, since: int = 0) -> tuple[bool, int]:
+        """What decides what a round costs: rounds of one kind cost the same."""
+        return self.times(number + 1, number, since) > 0, bisect_right(self._ends, number)
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        """After which rounds some clients have stopped."""
+        ends = (part.until for part in (self, *(part for _, part in self.parts)))
+        return sorted({end for end in ends if end is not None})
+
+    def after(self, rounds: int, start: int = 0, since: int = 0) -> Event:
         """What rounds `start` to `rounds` cost against anyone who sees the released models."""
-        event = self.seen("world", rounds, start, anew)
+        event = self.seen("world", rounds, start, since)
         assert event is not None, "everyone's view has an event"
         return event
 
-    def seen(self, view: str, rounds: int, start: int = 0, anew: bool = False) -> Event | None:
+    def seen(self, view: str, rounds: int, start: int = 0, since: int = 0) -> Event | None:
         """What rounds `start` to `rounds` cost in one view; None where nothing is proven there."""
         if self.parts:
-            return _by_client([(who, part.seen(view, rounds, start, anew)) for who, part in self.parts])
+            return _by_client([(who, part.seen(view, rounds, start, since)) for who, part in self.parts])
         event: Event | None = getattr(self, view)
         last = rounds if self.until is None else max(start, min(rounds, self.until))
-        times = last - start if anew else self.times(last, start)
+        times = self.times(last, start, since)
         return event if event is None else Repeated(event, times) if times else Nothing()
 
 
@@ -144,7 +157,9 @@ def derive(round: Round, population: int, dimension: int) -> Derivation:
         units[unit] = dataclasses.replace(proof, swapped=_under_replace(told, proof, population, dimension))
     if round.unit in refused:
         raise refused[round.unit]
-    return Derivation(population, dimension, units[round.unit], units, refused)
+    return Derivation(
+        population=population, dimension=dimension, primary=units[round.unit], units=units, refused=refused
+    )
 
 
 def _under_replace(told: _Told, proof: UnitDerivation, population: int, dimension: int) -> UnitDerivation | None:
@@ -252,7 +267,7 @@ def _walk(
     remembers, is_asked = round.personal is not None, asked is not None
     alike = not any(piece.named for _, piece in pieces(round))
     facts: dict[str, Any] = {"remembers": remembers, "relation_is_asked": is_asked, "client": client, "alike": alike}
-    claim = Claim(unit, relation, population, dimension, **facts)
+    claim = Claim(unit=unit, relation=relation, population=population, dimension=dimension, **facts)
     steps: list[Step] = []
     before: list[Claim] = []
     try:
@@ -275,9 +290,20 @@ def _walk(
     except UnsoundRound as refusal:
         so_far = f"  ({relation.words}, one {unit})\n{table(tuple(steps))}" if steps else ""
         raise UnsoundRound(refusal.reason, refusal.fix, so_far) from None
-    views, noise = (claim.world, claim.server, claim.chooser), (claim.stddev, claim.noise_sensitivity)
-    proof = tuple(steps), tuple(before)
-    return UnitDerivation(unit, claim.relation, *views, *noise, claim.assumptions, *proof, claim.every, claim.until)
+    return UnitDerivation(
+        unit=unit,
+        relation=claim.relation,
+        world=claim.world,
+        server=claim.server,
+        chooser=claim.chooser,
+        stddev=claim.stddev,
+        sensitivity=claim.noise_sensitivity,
+        assumptions=claim.assumptions,
+        steps=tuple(steps),
+        before=tuple(before),
+        every=claim.every,
+        until=claim.until,
+    )
 
 
 def _carried(piece: Any, claim: Claim, foreign: bool = False) -> Claim:
@@ -332,7 +358,13 @@ def _stated(slot: str, words: str, claim: Claim) -> Step:
 def _without_guarantee(round: Round, population: int, dimension: int) -> Derivation:
     """A round that claims nothing. The pieces still need the bounds that hold, so the walk goes on past a refusal."""
     none = NonPrivate("this is the baseline without privacy" if round.nonprivate else "its privacy could not be proven")
-    claim = Claim(round.unit, round.sample.relation, population, dimension, sampling=round.sample)
+    claim = Claim(
+        unit=round.unit,
+        relation=round.sample.relation,
+        population=population,
+        dimension=dimension,
+        sampling=round.sample,
+    )
     steps: list[Step] = []
     before: list[Claim] = []
     for slot, piece in pieces(round):
@@ -343,6 +375,16 @@ def _without_guarantee(round: Round, population: int, dimension: int) -> Derivat
         except UnsoundRound as refusal:
             claim = piece.unproven(claim)
             steps.append(Step(slot, text(piece), refusal.reason, proven=False))
-    views, noise = (none, none, none), (claim.stddev, None)
-    unit = UnitDerivation(round.unit, round.sample.relation, *views, *noise, (), tuple(steps), tuple(before))
-    return Derivation(population, dimension, unit, {unit.unit: unit}, {})
+    unit = UnitDerivation(
+        unit=round.unit,
+        relation=round.sample.relation,
+        world=none,
+        server=none,
+        chooser=none,
+        stddev=claim.stddev,
+        sensitivity=None,
+        assumptions=(),
+        steps=tuple(steps),
+        before=tuple(before),
+    )
+    return Derivation(population=population, dimension=dimension, primary=unit, units={unit.unit: unit}, refused={})

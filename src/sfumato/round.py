@@ -96,8 +96,7 @@ class Round:
 
     def units(self, population: int) -> int:
         """How many units are declared: clients, or records where these are protected, as many as are declared of each client."""
-        records = getattr(self.local, "records", 1) if self.unit is Unit.RECORD else 1
-        return population * max(1, records)
+        return population * (self.local.declared_records() if self.unit is Unit.RECORD else 1)
 
     def derive(self, *, population: int, dimension: int) -> Derivation:
         """What one round costs, at this population and dimension."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -28,11 +27,6 @@ from sfumato.round import Round
 from sfumato.several_inputs import taking
 from sfumato.update import Layout
 
-# The optimizer is the user's own, so the noise cannot depend on it, as it does on everything that a Round names.
-_ONE_SESSION = (
-    "nobody sees two sessions with the same seed on the same records: they have the same noise, and optimizers that differ would "
-    "show what it hides"
-)
 _BEGINNING = (
     "the module and the optimizer began with nothing that was learnt from these records; what an earlier session learnt from them "
     "costs as well, and a ledger that both share adds it up"
@@ -109,7 +103,7 @@ def private(
         round = calibrate(round, epsilon=epsilon, delta=delta, rounds=steps, population=1)
     population = Population.from_list([found], name or "records", None if name is None else [name])
     counted = () if records is not None else (f"that there are {count} records is public: they were counted",)
-    population = replace(population, assumes=(*counted, _BEGINNING, *(() if seed is None else (_ONE_SESSION,))))
+    population = replace(population, assumes=(*counted, _BEGINNING))
     objective = loss if isinstance(loss, Objective) else Objective(loss)
     budget = None if epsilon is None else (epsilon, delta)
     kept = {"shared_ledger": ledger, "force_ledger": force_ledger, "seed": seed, "budget": budget}
@@ -120,8 +114,8 @@ class Session:
     """A private training that is ready to start; `private` makes it. Iterate over it, or call `step`, until its steps are taken.
 
     Each step gives a `Progress`: released values, and how long it took. The loss of a batch is not among them, since it is a
-    function of private records that nothing pays for; measure on public data. A session cannot be copied, nor go on in a process
-    that was forked from its own: both would draw the same noise, for parameters that differ, and the difference has none.
+    function of private records that nothing pays for; measure on public data. A session cannot be copied, nor continue in a process
+    that was forked from its own: each would count its own steps alone.
     """
 
     def __init__(
@@ -136,7 +130,7 @@ class Session:
         kept: dict[str, Any],
     ) -> None:
         self.module, self.optimizer, self.steps, self.delta = module, optimizer, steps, delta
-        self.round, self.taken, self._process = round, 0, os.getpid()
+        self.round, self.taken = round, 0
         self._layout, self._given = Layout.of(module), dict[str, tuple[Tensor, int]]()
         self._check_gradients()
         device = {str(parameter.device) for parameter in module.parameters()}
@@ -157,8 +151,8 @@ class Session:
 
     def __reduce__(self) -> NoReturn:
         raise BadValue(
-            "a session cannot be copied or pickled: its copies would draw the same noise, which their difference would not have. "
-            "Copy session.module, or begin another session."
+            "a session cannot be copied or pickled: each copy would count its own steps alone. Copy session.module, or begin "
+            "another session."
         )
 
     def __len__(self) -> int:
@@ -181,12 +175,6 @@ class Session:
             raise BadValue(
                 "step() takes no batch: the records of a step are drawn by chance inside it, once, which is what is accounted. "
                 "Leave out the loader, and loop over the session."
-            )
-        if os.getpid() != self._process:
-            raise UnsoundRound(
-                "this process was forked from the session's own, which draws the same noise: what both release would differ by "
-                "gradients without any.",
-                "go on where the session began, or begin another here.",
             )
         if not len(self):
             raise BadValue(f"all {self.steps} steps were taken. Begin another session to go on, which costs more.")

@@ -102,6 +102,6 @@ def test_a_round_after_the_last_one_costs_nothing() -> None:
         assert isinstance(event, ByClient)
         own = next(own for who, own in event.groups if 1 in who) if stopped else event
         assert (own == Nothing()) == stopped
-        assert proof.at(number, anew=True) == event
+        assert proof.at(number) == event
     check_largest(proof.after(5), 4, 1e-5)
     assert any(isinstance(part, GaussianEvent) for part in proof.after(5).walk())

@@ -116,7 +116,7 @@ def test_nothing_is_claimed_for_another_unit_or_view(sfumato: Command, words: li
 
 
 def test_where_no_canary_is_known_it_says_so(sfumato: Command) -> None:
-    found = sfumato("audit", "nbafl", "--rounds", "2", *FEW)
+    found = sfumato("audit", "nbafl", "--unproven", "--rounds", "2", *FEW)
     assert found.status == 0 and "No canary was run" in found.out
 
 

@@ -212,7 +212,7 @@ def test_a_refusal_is_an_answer_for_programs_too(sfumato: Command) -> None:
 def test_a_shared_budget_stops_it_with_status_3(sfumato: Command) -> None:
     words = [*PAY, "--vary", "options.server_lr=1", "--quiet", "--ledger", "all.sqlite", "--out"]
     assert sfumato(*words, "one").status == 0
-    assert sfumato("ledger", "all.sqlite", "--budget", "5", "--delta", "0.02").status == 0
+    assert sfumato("ledger", "all.sqlite", "--budget", "5", "--delta", "1e-5").status == 0
     answer = sfumato(*words, "two")
     assert answer.status == 3 and "budget" in answer.err and not Path("two").exists()
 

@@ -137,7 +137,7 @@ def test_what_is_no_data_set_is_refused_by_client(data: Any, named: dict[str, st
 def test_the_number_of_clients_is_declared_or_assumed() -> None:
     assumed = Population.from_datasets([Squares()] * 3, ids=["a", "b", "c"])
     assert assumed.caution("client") == ("the number of clients is public: 3, as 'datasets' has them",)
-    assert assumed.fingerprint is not None and assumed.ids == ("a", "b", "c")
+    assert assumed.is_fixed and assumed.ids == ("a", "b", "c")
     declared = Population.from_datasets([Squares()] * 3, clients=4)
     assert declared.caution("client") == () and declared.client(3).train.count == 0
     with pytest.raises(BadValue, match="one data set per client"):

@@ -13,6 +13,7 @@ import torch
 
 from sfumato.data import Client, Population, PublicData, Records
 from sfumato.data.inputs import Inputs
+from sfumato.digest import digest
 from sfumato.engine.packing import packed, unpacked
 from sfumato.errors import DataError
 
@@ -123,10 +124,10 @@ def test_features_and_clients_that_differ_are_refused() -> None:
         two.mapped(lambda x: x).client(0)
 
 
-def test_names_shapes_and_types_are_in_the_fingerprint() -> None:
+def test_names_shapes_and_types_are_in_the_digest() -> None:
     renamed = {"a": TEXT["attention_mask"], "b": TEXT["input_ids"]}  # the same rows
     assert torch.equal(Records(renamed, LABELS).x, Records(TEXT, LABELS).x)
-    names = [Population.from_list([(x, LABELS)]).fingerprint for x in (TEXT, renamed, Records(TEXT, LABELS).x)]
+    names = [digest(Population.from_list([(x, LABELS)]).client(0)) for x in (TEXT, renamed, Records(TEXT, LABELS).x)]
     assert len(set(names)) == 3
 
 

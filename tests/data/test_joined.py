@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,9 +17,9 @@ def test_one_client_holds_the_records_of_all() -> None:
     joined = apart.joined()
     assert joined.size == 1 and joined.ids == ()
     assert torch.equal(joined.client(0).train.x, torch.cat([apart.client(number).train.x for number in range(3)]))
-    assert joined.fingerprint not in (None, apart.fingerprint) and joined.identity not in (None, apart.identity)
+    assert joined.is_fixed and joined.identity not in (None, apart.identity)
     nobody_said = Population.from_function(lambda number: apart.client(number), size=3).joined()
-    assert nobody_said.fingerprint is None and nobody_said.identity is None
+    assert not nobody_said.is_fixed and nobody_said.identity is None
 
 
 def test_what_is_kept_is_loaded_once_unless_it_may_change() -> None:
@@ -28,9 +29,9 @@ def test_what_is_kept_is_loaded_once_unless_it_may_change() -> None:
         loads.append(number)
         return client
 
-    for fingerprint, often in (("fixed", 1), (None, 3)):
+    for is_fixed, often in ((True, 1), (False, 3)):
         loads.clear()
-        kept = Population.from_function(load, size=1, fingerprint=fingerprint).kept()
+        kept = replace(Population.from_function(load, size=1), is_fixed=is_fixed).kept()
         found: list[Any] = [kept.client(0) for _ in range(3)]
         assert len(loads) == often and all(torch.equal(one.train.x, client.train.x) for one in found)
-        assert kept.fingerprint == fingerprint
+        assert kept.is_fixed == is_fixed

@@ -214,19 +214,6 @@ def test_each_client_keeps_a_part_of_its_own_records_for_tests() -> None:
             build_population(digits, 10, "iid", KEY, test_fraction=fraction)
 
 
-def test_the_fingerprint_of_a_population_follows_data_split_and_key() -> None:
-    digits = load("digits")
-    names = [
-        build_population(digits, 10, "iid", KEY),
-        build_population(digits, 10, "iid", KEY, test_fraction=0.5),
-        build_population(digits, 10, "iid", Key.from_seed(1)),
-        build_population(digits, 10, "shards:2", KEY),
-        build_population(digits, 10, "iid", KEY, records_per_client=7),
-    ]
-    assert len({population.fingerprint for population in names}) == 5
-    assert build_population(load("digits"), 10, "iid", KEY).fingerprint == names[0].fingerprint
-
-
 def test_a_client_of_a_split_is_its_records() -> None:
     digits = load("digits")
     same = [build_population(digits, 10, "iid", KEY, test_fraction=fraction).identity for fraction in (0.0, 0.5)]

@@ -27,7 +27,7 @@ def test_a_million_clients_cost_nothing_until_one_is_called() -> None:
     assert called == []
     assert population.client(123_456).train.x[0, 0] == 123_456
     assert called == [123_456]
-    assert population.fingerprint is None
+    assert not population.is_fixed
 
 
 def test_a_list_of_pairs_and_of_fours() -> None:
@@ -123,18 +123,6 @@ def test_public_data_and_populations_never_mix() -> None:
         unchecked(PublicData, name="public", records=private)
 
 
-def test_the_fingerprint_follows_every_bit_of_a_list() -> None:
-    names = {
-        Population.from_list([PAIR, PAIR]).fingerprint,
-        Population.from_list([PAIR]).fingerprint,
-        Population.from_list([(PAIR[0].reshape(3, 2, 1), PAIR[1])]).fingerprint,
-        Population.from_list([(PAIR[0], PAIR[1].float())]).fingerprint,
-        Population.from_list([(PAIR[0] + torch.eye(3, 2) * 1e-6, PAIR[1])]).fingerprint,
-    }
-    assert len(names) == 5
-    assert Population.from_list([PAIR], name="other").fingerprint == Population.from_list([PAIR]).fingerprint
-
-
 def test_ids_say_who_the_clients_are_whatever_their_data() -> None:
     def listed(ids: Any, data: float = 0.0) -> str | None:
         return Population.from_list([(PAIR[0] + data, PAIR[1])] * 3, ids=ids).identity
@@ -142,8 +130,8 @@ def test_ids_say_who_the_clients_are_whatever_their_data() -> None:
     assert listed(None) is None and Population.from_function(lambda number: PAIR, 3).identity is None
     assert listed(["a", "b", "c"]) == listed(("a", "b", "c"), data=1.0)
     assert len({listed(ids) for ids in (["a", "b", "c"], ["b", "a", "c"], [0, 1, 2], ["0", "1", "2"])}) == 4
-    many = Population.from_function(lambda number: PAIR, 3, ids=range(3), fingerprint="june")
-    assert (many.identity, many.fingerprint) == (listed(range(3)), "june")
+    many = Population.from_function(lambda number: PAIR, 3, ids=range(3))
+    assert many.identity == listed(range(3))
 
 
 @pytest.mark.parametrize(
@@ -166,7 +154,7 @@ def test_the_names_of_files_say_who_the_clients_are(tmp_path: Path) -> None:
     before = Population.from_folder(tmp_path)
     torch.save({"x": PAIR[0] + 1, "y": PAIR[1]}, tmp_path / "b.pt")
     after = Population.from_folder(tmp_path)
-    assert after.identity == before.identity and after.fingerprint != before.fingerprint
+    assert after.identity == before.identity and after.is_fixed
     (tmp_path / "b.pt").rename(tmp_path / "d.pt")
     assert Population.from_folder(tmp_path).identity != before.identity
 
@@ -187,18 +175,6 @@ def test_a_folder_has_one_client_per_file_in_the_order_of_names(tmp_path: Path) 
     held_out = population.client(0).test
     assert held_out is not None and held_out.count == 2
     assert pickle.loads(pickle.dumps(population)).client(2).train.count == 3
-
-
-def test_the_fingerprint_of_a_folder_follows_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit in (2**20, 0):  # by contents, and by names, sizes and times
-        monkeypatch.setattr("sfumato.data.fingerprint._READ_UP_TO", limit)
-        folder = tmp_path / str(limit)
-        folder.mkdir()
-        _write_folder(folder)
-        before = Population.from_folder(folder).fingerprint
-        assert Population.from_folder(folder).fingerprint == before
-        torch.save({"x": PAIR[0] + 1, "y": PAIR[1]}, folder / "b.pt")
-        assert Population.from_folder(folder).fingerprint != before
 
 
 def test_a_folder_without_clients_or_with_a_broken_one_is_refused(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import torch
 
 from sfumato.data import Dataset, build_population, load
 from sfumato.data.shakespeare import CHARACTERS, LENGTH, PARTS, Roles, role_texts
+from sfumato.digest import digest
 from sfumato.errors import BadValue, DataError
 from sfumato.key import Key
 
@@ -171,12 +172,13 @@ def test_a_role_is_one_client_however_much_of_it_is_used(made_up: Dataset) -> No
     assert made_up.people and len(made_up.people) == made_up.counts["clients"]
 
 
-def test_the_fingerprint_follows_the_text(made_up: Dataset, tmp_path: Path) -> None:
+def test_the_digest_of_a_client_follows_the_text(made_up: Dataset, tmp_path: Path) -> None:
     write_play(tmp_path, play().replace("scene 3", "scene E"))
     other = load("shakespeare", tmp_path, allow_download=False)
     assert torch.equal(other.pool.x, made_up.pool.x)
-    prints = [build_population(d, 8, "natural", KEY).fingerprint for d in (made_up, other, made_up)]
-    assert prints[0] == prints[2] != prints[1]
+    found = [build_population(one, 8, "natural", KEY) for one in (made_up, other, made_up)]
+    digests = [digest([people.client(number) for number in range(8)]) for people in found]
+    assert digests[0] == digests[2] != digests[1] and digest(made_up.scaling) != digest(other.scaling)
 
 
 def test_the_population_can_be_sent_to_another_process(made_up: Dataset) -> None:

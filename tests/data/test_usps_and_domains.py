@@ -56,7 +56,7 @@ def test_usps_is_the_same_in_both_formats(tmp_path: Path) -> None:
     text, hdf5 = (load("usps", tmp_path / name, allow_download=False) for name in ("text", "hdf5"))
     assert text.counts == hdf5.counts == {"train": 12, "test": 11}
     assert (text.input_shape, text.classes, text.pool.y[:3].tolist()) == ((1, 16, 16), 10, [0, 1, 2])
-    assert torch.equal(text.pool.x, hdf5.pool.x) and text.fingerprint == hdf5.fingerprint
+    assert torch.equal(text.pool.x, hdf5.pool.x) and text.stored == hdf5.stored
     assert float(text.pool.x[3, 0, 0, 5]) == 0.5
     before = text.pool.x.clone()
     assert torch.equal(text.train.x, text.scaling(text.pool.x)) and torch.equal(before, text.pool.x)

@@ -10,9 +10,8 @@ import json
 import multiprocessing
 import os
 import signal
-import sqlite3
 import sys
-from contextlib import closing
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +19,8 @@ from typing import Any, NamedTuple
 import torch
 
 from sfumato.engine.checkpoint import Checkpoint
+from sfumato.errors import LedgerError
+from sfumato.ledger.ledger import Ledger
 from tests.patience import PATIENCE
 
 
@@ -88,14 +89,11 @@ def train(words: list[str], place: Path, kill: Kill | None = None, threads: int 
 
 
 def reservations(folder: Path) -> int:
-    """How many rounds the ledger has on disk."""
-    if not (folder / "ledger.sqlite").exists():
-        return 0
-    with closing(sqlite3.connect(folder / "ledger.sqlite")) as connection:
-        if not connection.execute("SELECT name FROM sqlite_master WHERE name = 'spending'").fetchone():
-            return 0
-        (count,) = connection.execute("SELECT COUNT(*) FROM spending").fetchone()
-    return int(count)
+    """How many reservations the ledger has on disk: of rounds, and of a step before the first."""
+    path = folder / "ledger.sqlite"
+    with suppress(LedgerError):  # killed while it was made
+        return Ledger(path, None).count if path.exists() else 0
+    return 0
 
 
 def stored(folder: Path) -> int:

@@ -153,28 +153,6 @@ def test_a_run_goes_on_there(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("accepting")
-def test_a_gpu_promises_no_bits_so_a_round_that_is_begun_again_has_other_noise(tmp_path: Path) -> None:
-    class Killed(Exception):
-        pass
-
-    def attempts(device: str, folder: Path) -> tuple[int, int, int]:
-        """The attempt that goes on, and how many rounds were reserved before and after."""
-        torn = run_of(dp_round(), device, folder=folder)
-        torn.cohort.total = lambda *_: (_ for _ in ()).throw(Killed)  # after its reservation
-        with pytest.raises(Killed):
-            list(torn)
-        torn.spending.close()
-        again = run_of(dp_round(), device, folder=folder, resume=True)
-        before = again.ledger.count
-        assert len(list(again)) == 3
-        return again.start.attempt, before, again.ledger.count
-
-    assert attempts("cpu", tmp_path / "here") == (0, 1, 3)
-    with pretend_device() as device:
-        assert attempts(device, tmp_path / "there") == (1, 1, 4)
-
-
-@pytest.mark.usefixtures("accepting")
 def test_what_python_leaves_in_a_folder(tmp_path: Path) -> None:
     """With a module that lies there already, as a user's own does, and records on both sides."""
 

@@ -18,7 +18,7 @@ from sfumato.engine.elsewhere import Facts, Letter, Worker, agreed, given
 from sfumato.engine.packing import packed, unpacked
 from sfumato.engine.simulate import simulate
 from sfumato.engine.simulation import Simulation
-from sfumato.engine.workers import cut, kernels_of_a_shard
+from sfumato.engine.workers import cut
 from sfumato.errors import BadValue, DataError
 from sfumato.run.clients import Asked
 from sfumato.run.prepare import prepare
@@ -40,8 +40,8 @@ def ready(round: Round = ROUND, people: Population = PEOPLE, **options: Any) -> 
 
 def start_of(run: Simulation) -> Start:
     """What a cohort begins with, in the first round."""
-    keys, params = run.keys(), run.start.params
-    return Start(params, run.cohort.open(params, 0, keys.opening(0)), keys.clients, {}, keys.clients)
+    keys, params = run.randomness.keys(0), run.start.params
+    return Start(params, run.cohort.open(params, 0, keys.opening(0)), keys.clients, {}, keys.lasting_clients)
 
 
 def everything(run: Simulation) -> bytes:
@@ -58,12 +58,13 @@ def test_no_record_is_sent() -> None:
 
 def test_no_key_of_the_servers_is_sent() -> None:
     run = ready()
-    letter, keys, start = Letter.to_workers(run.cohort.clients), run.keys(), start_of(run)
+    letter, keys, start = Letter.to_workers(run.cohort.clients), run.randomness.keys(0), start_of(run)
     assert not list(keys_in(pickle.loads(letter.job))) and not list(keys_in(pickle.loads(letter.origin)))
-    assert set(keys_in(start)) == {keys.opening(0), keys.clients}
+    assert set(keys_in(start)) == {keys.opening(0), keys.clients, keys.lasting_clients}
     sent = everything(run)
     assert keys.clients._bytes in sent, "it would be found"
-    secrets = [run.root, run._run(0), keys.server, keys.channel, keys.shared, keys.turn(0).key, keys.server_piece(0)]
+    servers = [keys.server, keys.channel, keys.shared, keys.turn(0).key, keys.server_piece(0, 0)]
+    secrets = [run.randomness.root, keys.lasting, keys.stream(0), *servers]
     assert not [secret for secret in [*secrets, Key.from_seed(0)] if secret._bytes in sent]
 
 
@@ -101,10 +102,9 @@ def test_facts_that_differ_are_refused_in_words() -> None:
     here = Facts.of(PEOPLE)
     agreed(here, Facts.of(people()), "this host")
     for changed, words in (
-        ({"data": "other"}, "the data on far are not those of this run: 11 clients, fingerprint other; here 11"),
+        ({"data": "other"}, "the data on far are not those of this run: 11 clients, digest other; here 11"),
         ({"clients": 12}, "the data on far are not those of this run: 12 clients"),
-        ({"version": "9.9"}, "far would compute other last bits: sfumato 9.9"),
-        ({"kernels": (*kernels_of_a_shard()[:3], "a 486")}, "a 486; the others have sfumato"),
+        ({"version": "9.9"}, "far has sfumato 9.9"),
     ):
         with pytest.raises(DataError, match=words):
             agreed(here, replace(here, **changed), "far")

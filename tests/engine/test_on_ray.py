@@ -120,7 +120,7 @@ def test_data_that_change_under_a_worker_that_is_started_again_are_refused(tmp_p
     run = ready(round, people, cohort=ray_workers("local", 2), folder=tmp_path / "run")
     rounds = iter(run)
     next(rounds)
-    torch.save({"x": torch.ones(2, 6), "y": torch.zeros(2, dtype=torch.int64)}, place / "5.pt")
+    torch.save({"x": torch.ones(2, 6), "y": torch.zeros(2, dtype=torch.int64)}, place / "4.pt")
     with pytest.raises(DataError, match="the data on .* are not those of this run: 8 clients"):
         next(rounds)
     stored = Checkpoint.read(tmp_path / "run")
@@ -128,14 +128,14 @@ def test_data_that_change_under_a_worker_that_is_started_again_are_refused(tmp_p
 
 
 def test_other_data_elsewhere_are_refused_before_anything_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAR_FINGERPRINT", "here")
+    monkeypatch.setenv("FAR_RECORD", "2.0")
     people = Population.from_import("tests.engine.far_people:other_elsewhere")
-    with pytest.raises(DataError, match="fingerprint elsewhere; here 11, here. Bring the same files to every host"):
+    with pytest.raises(DataError, match="the data on .* are not those of this run: 11 clients"):
         ready(people=people, cohort=ray_workers("local", 2))
 
 
 def test_what_a_client_cannot_do_is_said_as_if_it_were_here() -> None:
-    people = replace(PEOPLE, source="tests.engine.far_people:narrow_elsewhere", fingerprint=None)
+    people = replace(PEOPLE, source="tests.engine.far_people:narrow_elsewhere")
     run = ready(dp_round(sample=Everyone()), people, cohort=ray_workers("local", 1))
     with pytest.raises(DataError, match=r"^client 4: inputs have shape \(5,\)"):
         list(run)

@@ -194,9 +194,10 @@ def test_a_plan_is_timed_as_its_cohort_would_be_run(
     blocks: list[int] = []
     on_main: set[bool] = set()
 
-    def rows(plan: Plan, clients: range, module: nn.Module) -> None:
+    def rows(plan: Plan, clients: range, module: nn.Module) -> torch.Tensor:
         blocks.append(len(clients))
         on_main.add(threading.current_thread() is threading.main_thread())
+        return torch.zeros(len(clients), 1)
 
     monkeypatch.setattr(trial, "rows", rows)
     monkeypatch.setattr("sfumato.engine.plan._least_seconds", lambda run: (run(), 1.0)[1])

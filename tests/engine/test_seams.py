@@ -29,7 +29,7 @@ from sfumato import (
     classification,
 )  # fmt: skip
 from sfumato.account import accountant
-from sfumato.account.event import Event, GaussianEvent, Nothing, Relation, Repeated
+from sfumato.account.event import Event, GaussianEvent, Nothing, Relation, Repeated, Unit
 from sfumato.claim import Claim, Reach, Release
 from sfumato.engine.checkpoint import Checkpoint
 from sfumato.engine.keys import Keys
@@ -92,7 +92,7 @@ class Student(Optimizer):
 
 
 def voting(**changed: Any) -> Any:
-    public = PublicData("public", Records(Key.from_seed(5).normal(40, 6).float(), torch.zeros(40)))
+    public = PublicData("public", Records(Key.from_seed(5).normal(4000, 6).float(), torch.zeros(4000)))
     slots = {"sample": Everyone(), "local": Histogram(3), "client": (Clip(20.0),), "optimizer": Student(public)}
     return dp_round(**{**slots, "server": (AddNoise(Gaussian(0.001)),), "aggregate": Mean(1.0), **changed})
 
@@ -216,20 +216,24 @@ def test_calibration_and_budget_count_what_is_due() -> None:
         list(simulation)
 
 
-def test_a_later_attempt_pays_anew_in_the_middle_of_a_cycle(tmp_path: Path) -> None:
+def test_a_resumed_run_begins_a_new_cycle(tmp_path: Path) -> None:
     round = dp_round(sample=Cyclic(3))
-    steps = iter(ready(round, folder=tmp_path))
+    first = ready(round, folder=tmp_path, seed=None)
+    steps = iter(first)
     next(steps)
     checkpoint = Checkpoint.read(tmp_path)
     next(steps)
     assert checkpoint is not None
     steps.close()  # type: ignore[attr-defined]
-    checkpoint.write(tmp_path)  # as if killed in round 2, after it was reserved
-    others = made_up_population(SIZES, seed=9)
-    again = simulate(round, others, linear(), classification(3), rounds=2, seed=0, folder=tmp_path, resume=True)
+    checkpoint.write(tmp_path, first.ledger, first.spending.run)  # as if killed in round 2, after it was reserved
+    again = ready(round, rounds=7, folder=tmp_path, seed=None, resume=True)
     list(again)
-    spent = again.ledger.spent(again.derivation.primary.unit)
-    assert spent is not None and spent.world == Repeated(again.derivation.primary.world, 2)
+    once = again.derivation.primary.world
+    found = [entry.costs[Unit.CLIENT].world for entry in again.ledger.entries()]
+    # rounds 1 and 2 of the first groups; then rounds 2 to 7 of others, which are a cycle from round 2 on
+    assert found == [once, Nothing(), once, Nothing(), Nothing(), once, Nothing(), Nothing()]
+    proof = again.derivation.primary
+    assert proof.after(7, start=1, since=1) == Repeated(once, 2) == proof.after(6, start=0)
 
 
 @dataclass(frozen=True)
@@ -237,7 +241,7 @@ class Differences(ServerPiece):
     """Adds z_n - z_(n-1): what was added in all the rounds is the last z alone. The noise is a function of keys only."""
 
     def _noise(self, context: Context, number: int, like: torch.Tensor) -> torch.Tensor:
-        return context.server_key(round=number).normal(len(like)) if number >= 0 else torch.zeros_like(like)
+        return context.stream_key(round=number).normal(len(like)) if number >= 0 else torch.zeros_like(like)
 
     def __call__(self, value: torch.Tensor, context: Context) -> torch.Tensor:
         return value + self._noise(context, context.round, value) - self._noise(context, context.round - 1, value)
@@ -251,8 +255,8 @@ def test_noise_of_earlier_rounds_is_drawn_again_and_never_stored(tmp_path: Path)
     simulation = ready(quiet, rounds=5, folder=tmp_path)
     *_, progress = simulation
     moved = progress.params - simulation.start.params
-    secret = simulation.keys().server_piece(0)
-    alone = secret.child("round", number=4).normal(21).float()
+    stream = simulation.randomness.keys(0).stream(0)
+    alone = stream.child("round", number=4).normal(21).float()
     assert torch.allclose(moved, alone, atol=1e-5)
     last = Checkpoint.read(tmp_path)
     assert last is not None and not last.kept and not last.state
@@ -285,7 +289,7 @@ def test_a_server_piece_keeps_state_that_no_client_sees(tmp_path: Path) -> None:
     *_, whole = simulation
     last = Checkpoint.read(tmp_path)
     assert last is not None and list(last.kept) == ["server.1"] and last.kept["server.1"].norm() > 0
-    opening = simulation.job.slots.open(4, simulation.keys().opening(4), last.kept)
+    opening = simulation.job.slots.open(4, simulation.randomness.keys(4).opening(4), last.kept)
     assert not opening.kept
     list(ready(round, rounds=2, folder=tmp_path / "parts"))
     *_, resumed = ready(round, folder=tmp_path / "parts", resume=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +40,12 @@ from sfumato import (
     classification,
 )  # fmt: skip
 from sfumato.chacha import Keystream
-from sfumato.engine.checkpoint import Checkpoint
+from sfumato.engine.checkpoint import CHECKPOINT, Checkpoint
 from sfumato.engine.clients import Clients
 from sfumato.engine.cohort import Cohort
 from sfumato.engine.simulate import simulate
+from sfumato.engine.simulation import _BY_CHANCE, _RESUMED
 from sfumato.errors import BadValue, BudgetExceeded, DataError, LedgerError
-from sfumato.exact_round import secure
 from sfumato.local.batches import epoch_batches
 from sfumato.local.penalty import NormPenalty
 from sfumato.local.sharpness import SharpnessAware
@@ -79,7 +81,7 @@ def killed_in_its_second_round(simulation: Any, folder: Path) -> torch.Tensor:
     second: torch.Tensor = next(steps).params
     assert checkpoint is not None
     steps.close()
-    checkpoint.write(folder)
+    checkpoint.write(folder, simulation.ledger, simulation.spending.run)
     return second
 
 
@@ -167,7 +169,7 @@ def slow_fedavg(simulation: Any, population: Population, module: nn.Module, loca
     """The slow twin: torch.optim.SGD, one client after another, with the same batches."""
     weight, bias = module.weight.detach().clone(), module.bias.detach().clone()  # type: ignore[union-attr, operator]
     for number in range(3):
-        keys = simulation.keys()
+        keys = simulation.randomness.keys(number)
         ids = simulation.job.slots.round.sample.cohort(population.size, keys.turn(number))
         total, count = [torch.zeros_like(weight), torch.zeros_like(bias)], 0
         for client in ids.tolist():
@@ -209,68 +211,140 @@ def test_resume_goes_on_to_the_same_result(tmp_path: Path, optimizer: Any) -> No
     assert torch.equal(whole, resumed)
 
 
-def test_without_a_seed_the_secret_is_kept_and_resume_uses_it(tmp_path: Path) -> None:
-    run(dp_round(), seed=None, rounds=1, folder=tmp_path)
-    secret = tmp_path / "secret.key"
-    assert secret.stat().st_mode & 0o777 == 0o600
-    before = secret.read_bytes()
-    assert len(before) == 32
-    run(dp_round(), seed=None, rounds=2, folder=tmp_path, resume=True)
-    assert secret.read_bytes() == before
+def test_nothing_that_noise_is_drawn_from_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PRIVACY R5: what the system gave for a round is in no file, nor is anything from which it could be computed."""
+    given: list[bytes] = []
+    urandom = os.urandom
+
+    def spy(size: int) -> bytes:
+        given.append(urandom(size))
+        return given[-1]
+
+    monkeypatch.setattr("sfumato.key.os.urandom", spy)
+    simulation = ready(dp_round(), seed=None, rounds=3, folder=tmp_path)
+    last(simulation)
+    secrets = [one for one in given if len(one) == 32]
+    assert len(secrets) == 4, "one for each round, and one for the start"
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert files and not any(
+        form in path.read_bytes() for path in files for one in secrets for form in (one, one.hex().encode())
+    )
 
 
 def test_two_runs_without_a_seed_differ() -> None:
     assert not torch.equal(run(dp_round(), seed=None).params, run(dp_round(), seed=None).params)
 
 
-def test_a_round_killed_before_its_checkpoint_is_replayed_once(tmp_path: Path) -> None:
+def test_a_round_that_is_begun_again_draws_fresh_noise_and_counts(tmp_path: Path) -> None:
+    first = ready(dp_round(), seed=None, folder=tmp_path)
+    second, before = killed_in_its_second_round(first, tmp_path), set(first.guarantee(1e-3).assumptions)
+    again = ready(dp_round(), seed=None, folder=tmp_path, resume=True, plan=None)
+    assert not torch.equal(next(iter(again)).params, second)
+    assert [(entry.round, entry.attempt) for entry in again.ledger.entries()] == [(0, 0), (1, 0), (1, 1)]
+    assert again.ledger.spent(first.derivation.primary.unit).world.times == 3
+    said = again.guarantee(1e-3).assumptions
+    assert {_RESUMED, _BY_CHANCE} <= set(said) and not {_RESUMED, _BY_CHANCE} & before
+
+
+def test_a_run_that_is_resumed_where_it_stopped_says_that_of_copies_alone(tmp_path: Path) -> None:
+    last(ready(dp_round(), seed=None, rounds=2, folder=tmp_path))
+    again = ready(dp_round(), seed=None, rounds=4, folder=tmp_path, resume=True)
+    last(again)
+    said = again.guarantee(1e-3).assumptions
+    assert _RESUMED in said and _BY_CHANCE not in said and again.ledger.count == 4
+
+
+def test_a_simulation_that_was_killed_in_a_round_draws_the_same_and_counts_it_once(tmp_path: Path) -> None:
     second = killed_in_its_second_round(ready(dp_round(), folder=tmp_path), tmp_path)
     again = ready(dp_round(), folder=tmp_path, resume=True, plan=None)
     assert torch.equal(next(iter(again)).params, second)
     assert len(again.ledger.entries()) == 2
 
 
-def test_other_data_after_a_crash_draw_new_noise_and_both_count(tmp_path: Path) -> None:
-    first = ready(dp_round(), folder=tmp_path)
-    second = killed_in_its_second_round(first, tmp_path)
-    again = ready(dp_round(), made_up_population(UNEVEN, seed=9), folder=tmp_path, resume=True, plan=None)
-    params = next(iter(again)).params
-    assert not torch.equal(params, second)
-    assert len(again.ledger.entries()) == 3
-    assert again.guarantee(1e-3).epsilon > first.guarantee(1e-3).epsilon * 0.99
-    assert again.ledger.spent(first.derivation.primary.unit).world.times == 3
+def test_data_that_changed_in_place_get_fresh_noise(tmp_path: Path) -> None:
+    """The difference of two results from the same noise would hold none: with a tiny clip, they differ by noise alone."""
+    clients = [(torch.randn(4, 6), torch.zeros(4, dtype=torch.int64)) for _ in range(8)]
+    round, population = dp_round(client=(Clip(1e-9),), server=(AddNoise(Gaussian(1e9)),)), Population.from_list(clients)
+    first = ready(round, population, seed=None, folder=tmp_path)
+    moved = killed_in_its_second_round(first, tmp_path) - Checkpoint.read(tmp_path).params  # type: ignore[union-attr]
+    clients[0][0].mul_(-1.0)
+    again = ready(round, population, seed=None, folder=tmp_path, resume=True)
+    other = next(iter(again)).params - again.start.params
+    assert abs(float(torch.corrcoef(torch.stack([moved, other]))[0, 1])) < 0.9
+    assert again.ledger.count == 3
 
 
-def test_another_kind_of_processor_rounds_otherwise_so_it_draws_new_noise(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    second = killed_in_its_second_round(ready(dp_round(), folder=tmp_path), tmp_path)
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "another")
-    again = ready(dp_round(), folder=tmp_path, resume=True, plan=None)
-    assert not torch.equal(next(iter(again)).params, second)
-    assert len(again.ledger.entries()) == 3
+def test_a_lambda_as_loss_and_a_model_of_a_notebook_resume(tmp_path: Path) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(6, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(self.layer(x))
+
+    loss = Objective(lambda outputs, y: F.cross_entropy(outputs, y, reduction="none"))
+
+    def begun(rounds: int, **more: Any) -> Any:
+        settings: dict[str, Any] = {"rounds": rounds, "plan": Plan(), "folder": tmp_path, **more}
+        return simulate(dp_round(), made_up_population(UNEVEN), Model(), loss, **settings)
+
+    last(begun(2))
+    again = begun(4, resume=True)
+    assert again.start.round == 2 and last(again).round == 4
 
 
-def test_with_exact_noise_no_round_is_shown_before_it_is_stored(tmp_path: Path) -> None:
-    rounded = ready(secure(dp_round()), folder=tmp_path / "exact", checkpoint_seconds=60.0)
-    assert rounded.checkpoint_seconds == 0.0
-    assert ready(dp_round(), folder=tmp_path / "float", checkpoint_seconds=60.0).checkpoint_seconds == 60.0
+def test_a_forked_process_is_refused_before_it_reserves(tmp_path: Path) -> None:
+    simulation = ready(dp_round(), seed=None, rounds=3, folder=tmp_path)
+    steps = iter(simulation)
+    next(steps)
+    child = os.fork()
+    if child == 0:
+        try:
+            next(steps)
+        except UnsoundRound:
+            os._exit(7)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert simulation.ledger.count == 1
+    assert len(list(steps)) == 2 and simulation.ledger.count == 3 and not simulation.ledger.damage()
 
 
-def test_unknown_data_never_replay_the_same_noise(tmp_path: Path) -> None:
-    listed = made_up_population(UNEVEN)
-    unknown = replace(listed, fingerprint=None)
-    second = killed_in_its_second_round(ready(dp_round(), unknown, folder=tmp_path), tmp_path)
-    again = ready(dp_round(), unknown, folder=tmp_path, resume=True, plan=None)
-    assert not torch.equal(next(iter(again)).params, second)
-    assert len(again.ledger.entries()) == 3
+def test_checkpoints_for_several_rounds_make_these_count_twice(tmp_path: Path) -> None:
+    steps = iter(ready(dp_round(), seed=None, rounds=9, folder=tmp_path, checkpoint_every=4))
+    for _ in range(7):
+        next(steps)
+    (tmp_path / "copy").mkdir()
+    for path in tmp_path.glob("ledger.sqlite*"):
+        shutil.copy(path, tmp_path / "copy")  # as it lies there when the process is killed
+    steps.close()
+    again = ready(dp_round(), seed=None, rounds=9, folder=tmp_path / "copy", resume=True)
+    assert again.start.round == 4
+    last(again)
+    assert again.ledger.count == 12 and {entry.attempt for entry in again.ledger.entries()} == {0, 3}
+    unbroken = ready(dp_round(), seed=None, rounds=9, folder=tmp_path, resume=True)
+    assert unbroken.start.round == 7, "who breaks off stores what was shown"
 
 
-def test_a_run_without_its_ledger_cannot_go_on(tmp_path: Path) -> None:
+def test_a_large_checkpoint_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = run(dp_round(optimizer=Adam(lr=0.1)), rounds=5, folder=tmp_path / "small").params
+    assert not (tmp_path / "small" / CHECKPOINT).exists()
+    monkeypatch.setattr("sfumato.engine.checkpoint._SMALL", 100)
+    run(dp_round(optimizer=Adam(lr=0.1)), rounds=2, folder=tmp_path / "large")
+    assert (tmp_path / "large" / CHECKPOINT).exists()
+    assert torch.equal(
+        run(dp_round(optimizer=Adam(lr=0.1)), rounds=5, folder=tmp_path / "large", resume=True).params, whole
+    )
+    found = Checkpoint.read(tmp_path / "large")
+    assert found is not None and found.round == 5
+
+
+def test_a_run_without_its_ledger_cannot_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sfumato.engine.checkpoint._SMALL", 100)
     run(dp_round(), rounds=2, folder=tmp_path)
     for file in tmp_path.glob("ledger.sqlite*"):
         file.unlink()
-    with pytest.raises(LedgerError, match="Restore the ledger"):
+    with pytest.raises(LedgerError):
         run(dp_round(), rounds=4, folder=tmp_path, resume=True)
 
 
@@ -490,7 +564,7 @@ def test_no_key_is_drawn_from_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_clients_work_depends_on_neither_cohort_nor_order() -> None:
     population, module = made_up_population(UNEVEN), linear()
     simulation = simulate(dp_round(), population, module, classification(3), rounds=1, seed=0, plan=Plan("stacked", 8))
-    params, keys = simulation.start.params, simulation.keys()
+    params, keys = simulation.start.params, simulation.randomness.keys(0)
     cohort = Cohort(Clients(simulation.job, population, Plan("stacked", 8)))
     opening = cohort.open(params, 0, keys.opening(0))
 
@@ -554,7 +628,7 @@ def test_every_client_counts_once_whoever_owns_its_row(plan: Plan) -> None:
         round = dp_round(sample=Everyone(), local=OneBuffer(buffer), client=pieces, aggregate=Mean(1))
         simulation = simulate(round, made_up_population(UNEVEN), linear(), classification(3), rounds=1, plan=plan)
         cohort = Cohort(Clients(simulation.job, simulation.population, plan))
-        params, keys = simulation.start.params, simulation.keys()
+        params, keys = simulation.start.params, simulation.randomness.keys(0)
         total = cohort.total(params, range(8), cohort.open(params, 0, keys.opening(0)), keys.clients)
         cohort.close()
         assert torch.allclose(total.rows[:8], torch.full((8,), each, dtype=torch.float64), atol=1e-4)

@@ -47,17 +47,17 @@ def test_an_opening_holds_the_shared_key_of_its_round_and_no_other() -> None:
     simulation = simulate(
         dp_round(client=(SharedMask(0.5), *dp_round().client)), PEOPLE, linear(), classification(3), rounds=1, seed=0
     )
-    keys = simulation.keys()
+    keys = simulation.randomness.keys(0)
     opening = Cohort(Clients(simulation.job, PEOPLE, Plan())).open(simulation.start.params, 0, keys.opening(0))
     found = list(keys_in(opening))
     assert found == [keys.opening(0)]
-    for secret in (keys.server, keys.clients, keys.shared, keys.turn(0).key, keys.server_piece(0)):
+    for secret in (keys.server, keys.clients, keys.shared, keys.turn(0).key, keys.server_piece(0, 0), keys.lasting):
         assert secret not in found
 
 
 def test_no_domain_lies_above_another() -> None:
     keys = Keys.of(Key.from_seed(0))
-    paths = [keys.opening(3).path, keys.turn(3).key.path, keys.server_piece(0).path, keys.client(7, round=3).path]
+    paths = [keys.opening(3).path, keys.turn(3).key.path, keys.server_piece(0, 3).path, keys.client(7, round=3).path]
     tops = [path.split("/")[1] for path in paths]
     assert tops == ["shared", "server", "server", "clients"]
     assert len({keys.shared.digest, keys.server.digest, keys.clients.digest}) == 3
@@ -74,14 +74,14 @@ def test_what_the_opening_reveals_is_not_the_noise(monkeypatch: pytest.MonkeyPat
     simulation = simulate(dp_round(), PEOPLE, linear(), classification(3), rounds=2, seed=0, plan=Plan())
     monkeypatch.setattr(Key, "normal", spy)
     list(simulation)
-    server = simulation.keys().server.path
-    assert len(drawn) == 2 and all(path.startswith(server + "/") for path in drawn)
+    servers = [simulation.randomness.keys(number).server.path for number in range(2)]
+    assert len(drawn) == 2 and all(path.startswith(server + "/") for path, server in zip(drawn, servers, strict=True))
 
 
 def test_a_client_piece_cannot_ask_for_a_key_of_the_server() -> None:
     context = Context(0, layout_for(3), claim_for(3), Key.from_seed(0))
     with pytest.raises(BadValue, match="it would know the noise"):
-        context.server_key(round=0)
+        context.stream_key(round=0)
 
 
 def test_the_servers_half_gets_sums_and_no_row_of_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +106,7 @@ def test_the_servers_half_gets_sums_and_no_row_of_a_client(monkeypatch: pytest.M
 
 def test_a_block_and_its_job_can_be_sent_elsewhere() -> None:
     simulation = simulate(dp_round(), PEOPLE, linear(), classification(3), rounds=1, seed=0, plan=Plan())
-    keys, params = simulation.keys(), simulation.start.params
+    keys, params = simulation.randomness.keys(0), simulation.start.params
     cohort = Cohort(Clients(simulation.job, PEOPLE, Plan()))
     from sfumato.engine.clients import Start
 

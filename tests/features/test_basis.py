@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from sfumato.data.population import Population, PublicData, Records
+from sfumato.digest import digest
 from sfumato.errors import BadValue, DataError
-from sfumato.facts import digest
 from sfumato.features import Features, PublicPCA, parse_features
 from sfumato.features.basis import _MOST, drawn
 from sfumato.key import Key
@@ -130,8 +130,8 @@ def test_it_has_a_name_that_changes_with_its_numbers_and_can_be_sent() -> None:
         and digest(again) == digest(Features((step,)))
     )
     people = Population.from_list([(x, torch.zeros(60))])
-    names = {people.mapped(Features((one,))).fingerprint for one in (step, other, PublicPCA.learn(public(x), 3))}
-    assert len(names) == 2
+    same = PublicPCA.learn(public(x), 3)
+    assert len({digest(people.mapped(Features((one,))).client(0)) for one in (step, other, same)}) == 2
 
 
 def test_threads_change_no_bit_of_a_basis() -> None:

@@ -35,7 +35,6 @@ from sfumato.features import (
     Unlearnt,
 )
 from sfumato.key import Key
-from sfumato.run.mapped_source import _Finished
 from sfumato.voting.neighbours import Neighbours
 from tests.features.law import law_of_single_records, pictures
 
@@ -60,7 +59,6 @@ EXAMPLES: list[tuple[Callable[[Tensor], Tensor], Tensor]] = [
     (Fit((1, 16, 16), 0, 2), COLOURS),
     (Features((Grey(), Hog(3))), COLOURS),
     (SMALL, (COLOURS * 255).round()),
-    (_Finished(SMALL, Features(())), COLOURS),
     (unchanged, COLOURS),
     (Channels(5.0), WINDS),
     (BASIS, GREY),

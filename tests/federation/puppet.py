@@ -21,7 +21,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that started
 
 import torch  # noqa: E402
 
-from sfumato.facts import digest  # noqa: E402
+from sfumato.digest import digest  # noqa: E402
 from sfumato.federation.wire import Letter  # noqa: E402
 
 _last: dict[str, Letter] = {}

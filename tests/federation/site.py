@@ -222,7 +222,7 @@ class Site:
 
     def memory(self, number: int, run: str) -> dict[str, torch.Tensor]:
         """What a node remembers of a run that is over."""
-        from sfumato.facts import digest
+        from sfumato.digest import digest
         from sfumato.federation.node.memory import Memory
 
         return Memory(self.owner(number) / "state" / "digits" / "memory" / digest(run)).before(10**6)

@@ -51,7 +51,7 @@ from sfumato.account.inside import each_client, for_client
 from sfumato.engine.simulate import simulate
 from sfumato.errors import BadValue, CannotAccount
 from sfumato.gradients import OneByOne
-from sfumato.ledger.spent import Cost
+from sfumato.ledger.spent import Cost, Costs
 from sfumato.local.task import Task
 from sfumato.pieces.context import Facts
 from sfumato.update import Layout
@@ -101,7 +101,7 @@ def test_each_client_trains_by_its_own_settings(plan: Plan) -> None:
         seed=0, plan=plan,
     )  # fmt: skip
     (progress,) = simulation
-    start, keys = simulation.start.params, simulation.keys()
+    start, keys = simulation.start.params, simulation.randomness.keys(0)
     for client, local in enumerate((STRICT, USUAL, USUAL, USUAL, LAX, LAX)):
         own = keys.client(client, round=0)
         task = Task(
@@ -189,14 +189,13 @@ def test_the_event_is_kept_and_told() -> None:
     event = Repeated(ByClient(LOUD, (((1, 4), SOFT), ((2,), NonPrivate("no noise")))), 3)
     assert from_json(event.to_json()) == event
     assert why_not_private(event) == "no noise"
-    assert "clients 1, 4: Gaussian noise of 1 times" in event.words()
+    assert "clients 1, 4: Gaussian noise, standard deviation 1 x sensitivity" in event.words()
 
 
 def test_a_ledger_adds_up_each_client() -> None:
     ledger = Ledger(None, "made-up")
     for number, event in enumerate((ByClient(LOUD, (((1,), SOFT),)), ByClient(LOUD, (((2,), SOFT),)))):
-        costs = {Unit.RECORD: Cost(Relation.REPLACE, event, event)}
-        ledger.reserve(run="run", round=number, attempt=0, key=f"{number}", inputs="", costs=costs)
+        ledger.reserve(run="run", round=number, costs=Costs({Unit.RECORD: Cost(Relation.REPLACE, event, event)}))
     spent = ledger.spent(Unit.RECORD)
     assert spent is not None
     assert epsilon(spent.world) == pytest.approx(epsilon(Composed((SOFT, LOUD))))

@@ -47,6 +47,7 @@ from sfumato.engine.simulate import simulate
 from sfumato.errors import BadValue
 from sfumato.gradients import OneByOne
 from sfumato.key import Key
+from sfumato.ledger.ledger import Ledger
 from sfumato.local.batches import epoch_batches
 from sfumato.local.dp_sgd import PlainSteps
 from sfumato.local.task import Task
@@ -95,14 +96,14 @@ def gradient(layout: Layout, row: torch.Tensor, x: torch.Tensor, y: torch.Tensor
 def test_it_is_the_algorithm_in_plain_loops(plan: Plan) -> None:
     """Karimireddy et al. 2020, Algorithm 1 with option II, where what is remembered is the clipped message."""
     simulation = ready(round_of(server=(), nonprivate=True), plan=plan, seed=0)
-    keys, layout = simulation.keys(), simulation.job.slots.layout
+    layout = simulation.job.slots.layout
     params = simulation.start.params
     shared = torch.zeros_like(params)
     own = {client: torch.zeros_like(params) for client in range(6)}
     drawn_before: set[int] = set()
     for progress in simulation:
         number = progress.round - 1
-        lr = 0.3 * 0.9**number
+        keys, lr = simulation.randomness.keys(number), 0.3 * 0.9**number
         drawn = Poisson(0.6).cohort(6, keys.turn(number)).tolist()
         messages = {}
         for client in drawn:
@@ -209,6 +210,8 @@ def test_for_clients_poisson_is_as_it_was_and_a_fixed_size_loses_its_amplificati
 def test_what_clients_remember_survives_a_stop(make: Any, tmp_path: Path) -> None:
     *_, whole = ready(make(), folder=tmp_path / "whole")
     list(ready(make(), rounds=2, folder=tmp_path / "parts"))
+    (private,) = (tmp_path / "parts").glob("personal-*")
+    assert private.stat().st_mode & 0o777 == 0o600
     resumed = ready(make(), folder=tmp_path / "parts", resume=True)
     assert resumed.start.memory and resumed.start.kept["control"].norm() > 0
     *_, after = resumed
@@ -216,15 +219,15 @@ def test_what_clients_remember_survives_a_stop(make: Any, tmp_path: Path) -> Non
     assert all(torch.equal(after.memory[one]["control"], whole.memory[one]["control"]) for one in whole.memory)
     last, expected = Checkpoint.read(tmp_path / "parts"), Checkpoint.read(tmp_path / "whole")
     assert last is not None and expected is not None and torch.equal(last.kept["control"], expected.kept["control"])
-    assert (tmp_path / "parts/checkpoint.safetensors").read_bytes() == (
-        tmp_path / "whole/checkpoint.safetensors"
-    ).read_bytes()
+    (private,), (other,) = ((tmp_path / name).glob("personal-*") for name in ("parts", "whole"))
+    assert private.read_bytes() == other.read_bytes()
 
 
 def test_a_checkpoint_holds_any_names(tmp_path: Path) -> None:
     rows = torch.arange(12.0).reshape(4, 3)
     memory = {7: {"start": rows[0], "control": rows[1]}, 2: {"control": rows[2]}, 9: {"start": rows[3]}}
-    Checkpoint(1, 0, "it", Plan(), rows[0], {}, memory).write(tmp_path)
+    checkpoint = Checkpoint(round=1, of="it", plan=Plan(), params=rows[0], state={}, memory=memory)
+    checkpoint.write(tmp_path, Ledger(tmp_path / "ledger.sqlite", "people"), "run")
     found = Checkpoint.read(tmp_path)
     assert found is not None and found.memory.keys() == memory.keys()
     for client, held in memory.items():

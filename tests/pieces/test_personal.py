@@ -58,12 +58,13 @@ def ready(round: Round, rounds: int = 4, **options: Any) -> Any:
 def test_it_is_the_formula_of_the_paper() -> None:
     """Equation 2.1 and Algorithm 1, client by client: h = (1 - a) w + a global, kept by those who are not drawn."""
     simulation = ready(round_of(), rounds=6)
-    population, layout, keys = simulation.population, simulation.job.slots.layout, simulation.keys()
+    population, layout = simulation.population, simulation.job.slots.layout
     helpers: dict[int, torch.Tensor] = {}
     params = simulation.start.params
     drawn_before: set[int] = set()
     for progress in simulation:
         number = progress.round - 1
+        keys = simulation.randomness.keys(number)
         drawn = Poisson(0.5).cohort(5, keys.turn(number)).tolist()
         models = {}
         for client in drawn:
@@ -93,7 +94,8 @@ def test_clients_that_are_not_drawn_keep_theirs() -> None:
     simulation, before = ready(round_of(), rounds=5), {}
     kept = 0
     for progress in simulation:
-        drawn = Poisson(0.5).cohort(5, simulation.keys().turn(progress.round - 1)).tolist()
+        number = progress.round - 1
+        drawn = Poisson(0.5).cohort(5, simulation.randomness.keys(number).turn(number)).tolist()
         for client, row in before.items():
             assert (progress.memory[client] is row) == (client not in drawn)
             kept += client not in drawn
@@ -104,7 +106,7 @@ def test_clients_that_are_not_drawn_keep_theirs() -> None:
 def test_what_a_client_keeps_is_not_clipped_with_its_message() -> None:
     simulation = ready(round_of(client=(Clip(1e-3),)))
     cohort = Cohort(Clients(simulation.job, simulation.population, Plan()))
-    params, keys = simulation.start.params, simulation.keys()
+    params, keys = simulation.start.params, simulation.randomness.keys(0)
     total = cohort.total(params, range(5), cohort.open(params, 0, keys.opening(0)), keys.clients)
     assert total.rows.norm() <= 5e-3
     kept = cohort.keep({}, params)  # blended with the parameters that did not move

@@ -207,7 +207,7 @@ def test_a_sum_is_that_of_the_permuted_messages() -> None:
     people = made_up_population([5, 1, 0, 12, 7, 3, 9, 4])
     round = shuffled(sample=Everyone(Relation.REPLACE), aggregate=Mean(1.0), client=(Clip(1.0),), nonprivate=True)
     run = simulate(round, people, linear(), classification(3), rounds=1, seed=0, plan=Plan())
-    keys, slots = run.keys(), run.job.slots
+    keys, slots = run.randomness.keys(0), run.job.slots
     cohort = Cohort(Clients(run.job, people, Plan()))
     opening = cohort.open(run.start.params, 0, keys.opening(0))
     total = cohort.total(run.start.params, range(8), opening, keys.clients, channel=keys.channel)

@@ -74,7 +74,7 @@ def test_a_law_as_published_trains_unproven_and_says_what_it_really_costs(law: s
 
 def test_no_noise_is_sought_for_an_epsilon_that_nothing_proves() -> None:
     request = Request(recipe="udp-fl", epsilon=4.0, delta=1e-5, data=DataRequest(clients=10))
-    with pytest.raises(BadValue, match="is not proven, so no noise meets an epsilon. Give --noise-multiplier"):
+    with pytest.raises(BadValue, match="udp-fl: .* Give --unproven and no --epsilon"):
         prepare(request.with_value("options.law", "laplace-as-published"))
 
 

@@ -150,13 +150,14 @@ def test_swapped_clients_cost_root_two() -> None:
 
 RESERVE, SETTLE, RENAME = "sfumato.ledger.ledger:Ledger.reserve", "sfumato.ledger.ledger:Ledger.settle", "os:replace"
 WORDS = ["dp-sgd", "--features", FEATURES, "--rounds", "3", "--epsilon", "4", "--quiet"]
+SEEDED = [*WORDS, "--seed", "2"]
 
 
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that was killed before its basis: its secret is fixed, and nothing is spent."""
+    """A simulation that was killed before its basis: nothing is spent."""
     place = tmp_path_factory.mktemp("begun")
-    assert train([*WORDS, "--out", "run"], place, Kill("before", RESERVE)) == -9
+    assert train([*SEEDED, "--out", "run"], place, Kill("before", RESERVE)) == -9
     assert reservations(place / "run") == 0
     return place / "run"
 
@@ -193,7 +194,7 @@ def test_killed_on_the_way_it_pays_once_and_ends_the_same(
     assert reservations(folder) == reserved
     assert train(["--resume", "run", "--quiet"], tmp_path) == 0
     assert entries(folder) == entries(whole) == [-1, 0, 1, 2]
-    for name in ("basis.safetensors", "params.safetensors", "checkpoint.safetensors", "metrics.jsonl"):
+    for name in ("basis.safetensors", "params.safetensors", "metrics.jsonl"):
         assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
     assert json.loads((folder / "run.json").read_text())["epsilon"] <= 4.0
 
@@ -210,6 +211,14 @@ def test_other_data_after_a_crash_are_paid_for_again(tmp_path: Path) -> None:
     torch.save({"x": torch.eye(2), "y": torch.tensor([0, 1])}, data / "0.pt")
     status = train(["--resume", "run", "--quiet"], tmp_path)
     assert entries(tmp_path / "run")[:2] == [-1, -1] and status == 3  # the budget was for one of them
+
+
+def test_a_basis_that_was_interrupted_counts_twice_and_stays_within_the_budget(tmp_path: Path) -> None:
+    words = ["dp-sgd", "--features", FEATURES, "--rounds", "8", "--epsilon", "4", "--quiet", "--out", "run"]
+    assert train(words, tmp_path, Kill("before", SETTLE, 2)) == -9  # the first stores where it begins
+    assert train(["--resume", "run", "--quiet"], tmp_path) in (0, 3)
+    found = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert entries(tmp_path / "run")[:2] == [-1, -1] and found["epsilon"] <= 4.0 and found["rounds"] < 8
 
 
 def test_a_shared_budget_is_kept_before_the_basis_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,6 +315,22 @@ def test_a_ledger_that_lost_the_basis_is_refused(tmp_path: Path) -> None:
     (folder / "basis.safetensors").unlink()
     with pytest.raises(LedgerError, match="what was spent is not known"):
         Run(prepare(request, found, folder=folder), folder, resume=True)
+
+
+def test_a_run_prices_the_basis_that_its_ledger_holds(tmp_path: Path) -> None:
+    """Not one that somebody wrote into run.toml meanwhile: 1.99 was printed for it where 2.17 is spent."""
+    folder, more = tmp_path / "run", {"options.noise_multiplier": 4.0, "epsilon": None}
+    run = Run(prepare(asked(features="pixels,private-pca:8:0.5:5", **more)), folder)
+    spent = [run.epsilon(progress) for progress in run]
+    toml = folder / "run.toml"
+    toml.write_text(toml.read_text().replace("basis_noise_multiplier = 5.0", "basis_noise_multiplier = 500.0"))
+    request, found = replace(Request.from_toml(toml), rounds=5), read_resolved(toml)
+    with pytest.raises(LedgerError, match="basis_noise_multiplier=500.0"):
+        Run(prepare(request, found, folder=folder), folder, resume=True)
+    request, found = request, {**found, "basis_noise_multiplier": 5.0}
+    resumed = Run(prepare(request, found, folder=folder), folder, resume=True)
+    *_, last = (resumed.epsilon(progress) for progress in resumed)
+    assert last == resumed.guarantee().epsilon and last is not None and spent[-1] is not None and last > spent[-1]
 
 
 @pytest.mark.parametrize(

@@ -20,14 +20,10 @@ REQUEST = Request(
     seed=0,
     delta=1e-4,
     evaluate_every=10,
+    checkpoint_every=100,
     data=DataRequest(clients=1, records_per_client=0),
     options={"noise_multiplier": 2.0},
 )
-
-
-@pytest.fixture(autouse=True)
-def _only_the_last_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sfumato.run.run._CHECKPOINT_SECONDS", 1e9)
 
 
 def rounds_stored(folder: Path) -> int:

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from sfumato.data.load import load
+from sfumato.digest import digest
 from sfumato.errors import SfumatoError
 from sfumato.features import cache as kept
 from sfumato.features import parse_features
@@ -85,17 +86,19 @@ def test_features_change_the_data_and_nobodys_identity(folder: str) -> None:
     ]
     people = [prepare(asked(folder, **data)).population for data in words]
     assert len({one.identity for one in people}) == 1 and people[0].identity is not None
-    assert len({one.fingerprint for one in people}) == len(words) and None not in {one.fingerprint for one in people}
+    assert len({digest(one.client(3)) for one in people}) == len(words) and all(one.is_fixed for one in people)
     again = prepare(asked(folder, **words[3])).population
-    assert again.fingerprint == people[3].fingerprint
+    assert digest(again.client(3)) == digest(people[3].client(3))
 
 
-def test_another_public_basis_is_another_fingerprint(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_public_basis_gives_other_records_of_the_same_people(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = {"features": "resize:16,pca:5", "public": "usps"}
     first = source(folder, **data).of(asked(folder).data)
     monkeypatch.setattr("sfumato.run.source._BASIS", 11)  # one record fewer
     second = source(folder, **data).of(asked(folder).data)
-    assert first.fingerprint != second.fingerprint and first.identity == second.identity
+    assert first.identity == second.identity
     assert not torch.equal(first.client(0).train.x, second.client(0).train.x)
 
 
@@ -124,7 +127,7 @@ def test_what_was_mapped_is_kept_in_the_data_folder_and_used(folder: str, times:
     second = source(folder, **data)
     assert len(times) == 3 and first.dataset is not None and second.dataset is not None
     assert torch.equal(first.dataset.pool.x, second.dataset.pool.x)
-    assert first.dataset.fingerprint == second.dataset.fingerprint
+    assert first.dataset.stored == second.dataset.stored
     for path, content in files.items():
         path.write_bytes(content[:-4] + b"\x00\x00\x80\x3f")
     third = source(folder, **data)

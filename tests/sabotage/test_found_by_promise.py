@@ -18,9 +18,8 @@ from sfumato.account.noises import GaussianNoise
 from sfumato.account.pairs import Cells, Plain
 from sfumato.claim import Claim, Reach
 from sfumato.errors import BadValue, CannotAccount
-from sfumato.facts import digest
 from sfumato.key import Key
-from sfumato.ledger.spent import Cost, total
+from sfumato.ledger.spent import Cost, Costs, total
 from tests.helpers import dp_round
 
 
@@ -102,30 +101,12 @@ def test_a_law_from_outside_is_named_whatever_class_it_is() -> None:
     assert any(words.startswith("as stated by") and "Boasts" in words for words in assumed)
 
 
-SCALE = 1.0
-
-
-def helper(value: float) -> float:
-    return SCALE * value
-
-
-def loss(value: float) -> float:
-    return helper(value)
-
-
-def test_a_global_that_a_function_reads_makes_another_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = digest(loss)
-    assert digest(loss) == before
-    monkeypatch.setitem(globals(), "SCALE", 0.5)
-    assert digest(loss) != before
-
-
 def test_zero_out_of_both_samplers_adds_up_under_replace() -> None:
     """Their events speak of different pairs, which an accountant does not add."""
     swapped = Cost(Relation.REPLACE, PoissonSampled(0.1, GaussianEvent(0.5), Relation.REPLACE), None)
     poisson = Cost(Relation.ZERO_OUT, PoissonSampled(0.1, GaussianEvent(1.0)), None, swapped)
     fixed_swapped = Cost(Relation.REPLACE, FixedSizeSampled(0.1, GaussianEvent(0.5)), None)
     fixed = Cost(Relation.ZERO_OUT, FixedSizeSampled(0.1, GaussianEvent(0.5)), None, fixed_swapped)
-    spent = total([({Unit.CLIENT: poisson}, 2), ({Unit.CLIENT: fixed}, 3)], Unit.CLIENT)
+    spent = total([(Costs({Unit.CLIENT: poisson}), 2), (Costs({Unit.CLIENT: fixed}), 3)], Unit.CLIENT)
     assert spent is not None and spent.relation is Relation.REPLACE
     assert accountant().epsilon(spent.world, 1e-5) > 0

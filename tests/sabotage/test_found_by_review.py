@@ -37,6 +37,7 @@ from sfumato.engine.simulate import simulate
 from sfumato.errors import BadValue, LedgerError
 from sfumato.gradients import ClippedSum
 from sfumato.key import Key
+from sfumato.ledger.ledger import Ledger
 from sfumato.pieces.after_noise import LaplacianSmoothing
 from sfumato.pieces.channel import SecureSum
 from sfumato.pieces.clip import AdaptiveClip
@@ -184,7 +185,7 @@ def test_one_client_never_moves_anothers_row(plan: Plan, module: nn.Module, obje
         people = Population.from_list(clients, name="people")
         simulation = simulate(dp_round(), people, module, objective, rounds=1, seed=0, plan=plan)
         cohort = Cohort(Clients(simulation.job, people, plan))
-        params, keys = simulation.start.params, simulation.keys()
+        params, keys = simulation.start.params, simulation.randomness.keys(0)
         opening = cohort.open(params, 0, keys.opening(0))
         everyone = cohort.total(params, [0, 1, 2, 3], opening, keys.clients).rows
         return everyone - cohort.total(params, [3], opening, keys.clients).rows
@@ -213,37 +214,30 @@ def test_a_run_is_iterated_once() -> None:
         list(simulation)
 
 
-def test_a_secret_is_not_used_for_another_run(tmp_path: Path) -> None:
+def test_a_ledger_is_not_used_for_another_run(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"rounds": 1, "plan": Plan(), "folder": tmp_path}
     list(simulate(dp_round(), made_up_population([3] * 6), linear(), classification(3), **settings))
-    for file in [*tmp_path.glob("ledger*"), *tmp_path.glob("checkpoint*")]:
-        file.unlink()
-    with pytest.raises(BadValue, match="already holds a run"):
+    with pytest.raises(BadValue):
         simulate(dp_round(), made_up_population([4] * 6), linear(), classification(3), **settings)
 
 
 def test_rounds_without_their_checkpoint_stop_a_resume(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"rounds": 1, "plan": Plan(), "folder": tmp_path}
     list(simulate(dp_round(), made_up_population([3] * 6), linear(), classification(3), **settings))
-    (tmp_path / "checkpoint.safetensors").unlink()
-    with pytest.raises(LedgerError, match="their checkpoint is gone"):
+    with Ledger(tmp_path / "ledger.sqlite", None).connected() as connection:
+        connection.execute("DELETE FROM state")
+    with pytest.raises(LedgerError):
         simulate(dp_round(), made_up_population([3] * 6), linear(), classification(3), resume=True, **settings)
 
 
-def test_a_seed_is_not_forgotten_on_resume(tmp_path: Path) -> None:
+def test_a_seed_that_is_forgotten_on_resume_is_still_an_assumption(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"plan": Plan(), "folder": tmp_path}
     people = made_up_population([3] * 6)
     list(simulate(dp_round(), people, linear(), classification(3), rounds=1, seed=7, **settings))
-    with pytest.raises(BadValue, match="holds another run"):
-        simulate(dp_round(), people, linear(), classification(3), rounds=2, resume=True, **settings)
-
-
-def test_another_objective_is_another_run(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"plan": Plan(), "folder": tmp_path, "seed": 0}
-    people = made_up_population([3] * 6)
-    list(simulate(dp_round(), people, linear(), classification(3), rounds=1, **settings))
-    with pytest.raises(BadValue, match="holds another run"):
-        simulate(dp_round(), people, linear(), Objective(loss=balanced), rounds=2, resume=True, **settings)
+    run = simulate(dp_round(), people, linear(), classification(3), rounds=2, resume=True, **settings)
+    list(run)
+    assert any("simulation" in one for one in run.guarantee(1e-3).assumptions)
+    assert [entry.seeded for entry in run.ledger.entries()] == [True, False]
 
 
 def test_memory_and_displacement_have_no_proof_together() -> None:
@@ -313,19 +307,3 @@ def test_a_full_cohort_of_fixed_size_still_displaces_one(capsys: pytest.CaptureF
         assert run(["account", "--sample", sample, *words.split()]) == 0
         found.append(json.loads(capsys.readouterr().out)["epsilon"])
     assert found[0] >= found[1] > 9.9
-
-
-def test_other_frozen_parameters_are_another_run(tmp_path: Path) -> None:
-    people = made_up_population([3] * 6)
-
-    def model(frozen: float) -> nn.Module:
-        module = nn.Sequential(nn.Linear(6, 6), linear())
-        module[0].requires_grad_(False)
-        nn.init.constant_(module[0].weight, frozen)
-        nn.init.constant_(module[0].bias, 0.0)
-        return module
-
-    settings: dict[str, Any] = {"plan": Plan(), "folder": tmp_path, "seed": 0}
-    list(simulate(dp_round(), people, model(0.1), classification(3), rounds=1, **settings))
-    with pytest.raises(BadValue, match="holds another run"):
-        simulate(dp_round(), people, model(0.2), classification(3), rounds=2, resume=True, **settings)

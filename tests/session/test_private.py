@@ -68,8 +68,8 @@ def test_it_trains_what_the_recipe_trains() -> None:
     assert not torch.equal(last.params, row(model()))
     assert ours.epsilon(DELTA) == last.epsilon(DELTA)
     more = set(ours.guarantee(DELTA).assumptions) - set(last.guarantee(DELTA).assumptions)
-    beginning, once = sorted(more, reverse=True)
-    assert "began with nothing" in beginning and "nobody sees two sessions with the same seed" in once
+    (beginning,) = more
+    assert "began with nothing" in beginning
     assert ours.guarantee(DELTA).rows() == last.guarantee(DELTA).rows()
 
 
@@ -225,7 +225,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no length": ({"steps": None}, "Give one of them, e.g. epochs=3"),
     "two lengths": ({"epochs": 3}, "Give one of them, e.g. epochs=3"),
     "no epochs": ({"steps": None, "epochs": 0}, "a positive number of passes"),
-    "no steps": ({"steps": 0}, "at least one round"),
+    "no steps": ({"steps": 0}, "rounds=0"),
     "no noise": ({"noise_multiplier": None}, "how much noise"),
     "zero noise": ({"noise_multiplier": 0.0}, "positive and finite"),
     "two noises": ({"epsilon": 1.0}, "how much noise"),
@@ -417,7 +417,7 @@ def test_a_session_does_not_go_on_in_a_fork() -> None:
         finally:
             os._exit(0)
     os.waitpid(child, 0)
-    assert b"was forked from the session's own" in os.read(reading, 1000)
+    assert b"was forked from" in os.read(reading, 1000)
     run.step()
 
 

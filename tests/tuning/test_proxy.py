@@ -41,7 +41,7 @@ def hers(clients: int = 400, **options: Any) -> Prepared:
         options={**OPTIONS, **options},
     )
     found = prepare(request)
-    unread = Population("hers", clients, partial(_unread, "a client"), None)
+    unread = Population("hers", clients, partial(_unread, "a client"))
     data = DataRequest(name="hers:clients", clients=clients, records_per_client=0, outputs=10)
     hidden = object.__new__(Untouched)
     declared = replace(found, request=replace(request, data=data), population=unread, test=hidden, counts={})

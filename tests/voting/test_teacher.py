@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from sfumato import PublicData, Records, Sgd, SharpnessAware, classification, multi_label
 from sfumato.data.load import load
+from sfumato.digest import cache_key
 from sfumato.errors import BadValue, UnsoundRound
 from sfumato.gradients import LossPerRecord, OneByOne
 from sfumato.key import Key
@@ -143,9 +144,13 @@ def test_memory_spares_training_and_never_gives_another_teacher(monkeypatch: pyt
     assert len(small.rows) == 4 and small.left == 400 - 4 * 84
 
 
-@pytest.mark.parametrize("name", ["of_tensors", "digest"])
-def test_a_memory_that_forgets_what_it_was_trained_on_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(home, name, lambda *things: "anything")
+@pytest.mark.parametrize("place", range(3), ids=["key", "settings", "records"])
+def test_a_memory_that_forgets_what_it_was_trained_on_is_caught(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forgets(*things: object) -> str | None:
+        return cache_key(*(thing for at, thing in enumerate(things) if len(things) != 4 or at != place))
+
+    monkeypatch.setattr(home, "cache_key", forgets)
+    monkeypatch.setattr(home, "_KNOWN", home._Memory(2**20))
     with pytest.raises(AssertionError):
         check_memory()
 

@@ -94,7 +94,7 @@ class Again:
 def silent(size: int, records: int, name: str = "canaries") -> Population:
     """So many clients with as many records each, which say nothing."""
     x, y = torch.zeros(records, 1), torch.zeros(records)
-    return Population(name, size, lambda client: (x, y), fingerprint="canaries")
+    return Population(name, size, lambda client: (x, y))
 
 
 def unit(dimension: int, order: int) -> Tensor:

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from sfumato.audit.attack import Found, Keep, Subject, Tell
 from sfumato.audit.membership import OfRun, likelihood_ratios
-from sfumato.audit.shadows import Seen, confidence, losses
+from sfumato.audit.shadows import Seen, confidence, losses, name_of
 from sfumato.errors import BadValue
-from sfumato.facts import digest
 from sfumato.key import Key
 from sfumato.update import Layout
 
@@ -59,12 +58,12 @@ class CanaryRecord(OfRun):
 
     def _refined(self, seen: Seen, keep: Keep, key: Key, tell: Tell) -> Tensor:
         """All records, refined; every few steps they are kept."""
-        x, name = seen.world.units.records.x, digest(seen.world.facts(), seen.inside, self.size)
+        x, known = seen.world.units.records.x, (seen.world, seen.inside, self.size)
         pairs = key.child("pairs").integers(self.steps) % (seen.shadows // 2)
         for start in range(0, self.steps, _STAGE):
             some = pairs[start : start + _STAGE].tolist()
-            stage, facts = partial(self._stage, seen, x, some), (name, start, some)
-            x = keep.once(f"canaries-{name[:8]}-{start:04d}", facts, stage)["x"]
+            stage, facts = partial(self._stage, seen, x, some), (known, start, some)
+            x = keep.once(f"canaries-{name_of(*known)[:8]}-{start:04d}", facts, stage)["x"]
             tell(f"canaries refined {min(start + _STAGE, self.steps)} of {self.steps} times")
         return x
 

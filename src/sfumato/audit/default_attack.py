@@ -12,9 +12,9 @@ from sfumato.audit.attack import Found, Keep, Subject, Tell
 from sfumato.audit.membership import OfRun, Rmia, Threshold
 from sfumato.audit.round_world import RoundWorld
 from sfumato.audit.run_world import world_of
+from sfumato.audit.shadows import name_of
 from sfumato.engine.simulate import simulate
 from sfumato.errors import BadValue
-from sfumato.facts import digest
 from sfumato.key import Key
 
 _MOST, _FEWEST = 16, 4
@@ -39,8 +39,8 @@ class Membership:
 
     def __call__(self, subject: Subject, keep: Keep, tell: Tell) -> Found:
         world = world_of(subject, self.unit, self.most, 1, keep.key.child("units"))
-        name = digest(world.facts())
-        kept = keep.once(f"enough-{name[:8]}", (name, self.seconds), lambda: {"shadows": self._affordable(world)})
+        name, facts = f"enough-{name_of(world)[:8]}", (world, self.seconds)
+        kept = keep.once(name, facts, lambda: {"shadows": self._affordable(world)})
         shadows = int(kept["shadows"])
         attack = Rmia(shadows, self.unit, self.most) if shadows else Threshold(0, self.unit, self.most)
         found = attack(subject, keep, tell)

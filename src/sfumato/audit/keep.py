@@ -11,9 +11,9 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from sfumato.engine.checkpoint import root_key, write_atomically
+from sfumato.digest import cache_key
+from sfumato.engine.checkpoint import write_atomically
 from sfumato.errors import DataError
-from sfumato.facts import digest
 from sfumato.key import Key
 from sfumato.run.lock import Lock
 
@@ -24,7 +24,7 @@ class Keep:
     """Intermediate results on disk, so that an attack that was stopped goes on; only one process writes them at a time.
 
     Everything is drawn from a secret of the audit's own, 32 bytes from the system that lie beside the results; or from a seed.
-    With no folder nothing is kept.
+    With no folder nothing is kept, and nothing that was made from an unnamed function or class.
     """
 
     def __init__(self, folder: Path | None, seed: int | None = None) -> None:
@@ -33,8 +33,7 @@ class Keep:
         if folder is not None:
             private_folder(folder)
             self._lock = Lock(folder, busy="another process attacks the run in")
-        make: Callable[[], bytes] = lambda: os.urandom(32)  # noqa: E731
-        self.key = (root_key(folder, make) if seed is None else Key.from_seed(seed)).child("audit")
+        self.key = (_secret(folder) if seed is None else Key.from_seed(seed)).child("audit")
 
     def once(self, name: str, facts: object, compute: Callable[[], Mapping[str, Tensor]]) -> dict[str, Tensor]:
         """What `compute` gives, from disk if it was computed before from the same facts and the same secret.
@@ -46,16 +45,16 @@ class Keep:
 
     def get(self, name: str, facts: object) -> dict[str, Tensor] | None:
         """What was kept under this name, if it was made from these facts with this secret, and is whole."""
-        path = self._path(name)
-        return None if path is None else _read(path, digest(facts, self.key.digest))
+        path, known = self._path(name), cache_key(facts, self.key.digest)
+        return None if path is None or known is None else _read(path, known)
 
     def put(self, name: str, facts: object, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Keep tensors under a name; they are on disk when this returns."""
         tensors = {word: value.detach().cpu().contiguous().clone() for word, value in found.items()}
-        path = self._path(name)
-        if path is not None:
+        path, known = self._path(name), cache_key(facts, self.key.digest)
+        if path is not None and known is not None:
             private_folder(path.parent)
-            write_atomically(path, save(tensors, {"facts": digest(facts, self.key.digest)}), mode=0o600)
+            write_atomically(path, save(tensors, {"facts": known}), mode=0o600)
         return tensors
 
     def _path(self, name: str) -> Path | None:
@@ -72,6 +71,19 @@ class Keep:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _secret(folder: Path | None) -> Key:
+    """The secret of an audit: in its folder, or new. It draws the audit's own models, which protect no one."""
+    if folder is None:
+        return Key.from_system()
+    path = folder / "secret.key"
+    if not path.exists():
+        write_atomically(path, os.urandom(32), mode=0o600)
+    try:
+        return Key.from_secret(path.read_bytes())
+    except ValueError as error:
+        raise DataError(f"{path} is broken: {error} Remove the folder, and attack again.") from None
 
 
 def _read(path: Path, known: str) -> dict[str, Tensor] | None:

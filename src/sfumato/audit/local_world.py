@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.audit.units import Units
-from sfumato.data.fingerprint import of_tensors
 from sfumato.data.population import Population, Records
+from sfumato.digest import digest
 from sfumato.engine.plan import Plan, choose
 from sfumato.engine.simulate import job_of
 from sfumato.errors import BadValue
@@ -57,9 +57,9 @@ class LocalWorld:
         )
 
     @cached_property
-    def _facts(self) -> tuple[object, ...]:
-        units = of_tensors([*self.units.records, self.units.owner])
-        return "local", units, self.module, self.local, self.objective.name, self.objective.loss
+    def _facts(self) -> str:
+        trained = self.module, self.local, self.objective.name, self.objective.loss
+        return digest("local", self.units.records, self.units.owner, *trained)
 
     def facts(self) -> object:
         return self._facts

@@ -148,7 +148,7 @@ def _of_records(asked: Asked, coins: Scores, key: Key) -> tuple[Scores, float, f
     seen: list[Tensor] = []
     watched = replace(local, optimizer=WatchedSteps(seen), weight_decay=0.0, proximal=0.0, lr_decay=1.0)
     x = _directions(coins, asked.proof.relation)
-    population = Population("canaries", 1, lambda client: (x, torch.ones(len(x))), fingerprint="canaries")
+    population = Population("canaries", 1, lambda client: (x, torch.ones(len(x))))
     module = nn.Linear(len(coins), 1, bias=False)
     nn.init.zeros_(module.weight)
     audited = replace(asked.round, local=Canaries(watched, 1, torch.zeros(1, len(coins))))

@@ -100,7 +100,7 @@ def record_worlds(asked: Asked) -> RecordWorlds:
     for last in (absent, direction):
         records = [*[pulls] * others, *([] if last is None else [last])]
         x = torch.stack(records)
-        population = Population("canaries", clients, _holder(x), fingerprint="canaries")
+        population = Population("canaries", clients, _holder(x))
         silent = torch.zeros(max(1, clients - 1), dimension)
         # What clients remember is made of releases that are paid for, so whoever saw these knows it.
         audited = replace(asked.round, local=Canaries(watched, 1, silent), personal=None)

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.audit.units import Units
-from sfumato.data.fingerprint import of_tensors
 from sfumato.data.population import Client, Population, Records
+from sfumato.digest import digest
 from sfumato.engine.plan import Plan
 from sfumato.engine.simulate import simulate
-from sfumato.facts import digest
 from sfumato.key import Key
 from sfumato.objective import Objective
 from sfumato.round import Round
@@ -43,13 +42,11 @@ class RoundWorld:
     notes: tuple[str, ...] = ()
 
     @cached_property
-    def _data(self) -> str:
-        return of_tensors([*self.units.records, self.units.owner, self.places], self.population.fingerprint)
-
-    @cached_property
-    def _facts(self) -> tuple[object, ...]:
+    def _facts(self) -> str:
         trained = self.round, self.rounds, self.module, self.objective.name, self.objective.loss
-        return "round", self._data, *trained, self.looks, self.units.kind, self.engine
+        how = digest("round", *trained, self.looks, self.units.kind, self.engine)
+        clients = [digest(self.population.client(number)) for number in range(self.population.size)]
+        return digest(how, self.units.records, self.units.owner, self.places, clients)
 
     def facts(self) -> object:
         return self._facts
@@ -78,8 +75,8 @@ class RoundWorld:
 
     def with_choice(self, choice: Tensor) -> Population:
         """The population where each place has its first candidate if the choice is true, and else its second."""
-        load, name = _Replaced(self.population, self.units.kind, self._swaps(choice)), digest(self._data, choice)
-        return replace(self.population, load=load, fingerprint=name, source="", origin=None)
+        load = _Replaced(self.population, self.units.kind, self._swaps(choice))
+        return replace(self.population, load=load, source="", origin=None)
 
     def _swaps(self, choice: Tensor) -> dict[int, list[tuple[int, Records]]]:
         """Who gets what in place of the first candidate: by client, the position and the record or records."""

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from sfumato.audit.attack import Keep, Tell
 from sfumato.audit.units import Units, coins, inside
+from sfumato.digest import cache_key
 from sfumato.engine.executor import in_order, threads
 from sfumato.engine.plan import PATHS, Plan
-from sfumato.facts import digest
 from sfumato.key import Key
 from sfumato.objective import Objective
 from sfumato.update import Layout
@@ -115,18 +115,18 @@ def shadows_of(world: World, count: int, keep: Keep, tell: Tell) -> tuple[Tensor
     """So many shadows [count, looks, dimension], and who is inside each [count, units]."""
     if count == 0:
         return torch.empty(0, 1, Layout.of(world.module).dimension), inside(torch.empty(0, world.units.pairs).bool())
-    key = keep.key.child("shadows", world=digest(world.facts()))
+    key = keep.key.child("shadows", world=name_of(world))
     choices = coins(key, count, world.units.pairs)
     keys = [key.child("shadow", number=number) for number in range(count)]
     return _trained(world, choices, keys, keep, tell), inside(choices)
 
 
 def _trained(world: World, choices: Tensor, keys: list[Key], keep: Keep, tell: Tell) -> Tensor:
-    count, name = len(choices), digest(world.facts())
-    plan = _kept_plan(world, count, name, keep)
+    count, name = len(choices), name_of(world)
+    plan = _kept_plan(world, count, keep)
     size = plan.share(count)
     blocks = [range(first, min(first + size, count)) for first in range(0, count, size)]
-    facts = {block: (name, plan.path, block.start, block.stop) for block in blocks}
+    facts = {block: (world, plan.path, block.start, block.stop) for block in blocks}
     known = {block: keep.get(_name(name, block), facts[block]) for block in blocks}
     missing = [block for block in blocks if known[block] is None]
     started, done = time.perf_counter(), sum(len(block) for block in blocks if known[block] is not None)
@@ -150,16 +150,21 @@ def _trained(world: World, choices: Tensor, keys: list[Key], keep: Keep, tell: T
     return torch.cat([found["rows"] for block in blocks if (found := known[block]) is not None])
 
 
+def name_of(*things: object) -> str:
+    """The name of keys and files; `Keep` keeps nothing of what is unnamed."""
+    return cache_key(*things) or "unnamed"
+
+
 def _name(world: str, block: range) -> str:
     return f"shadows-{world[:8]}-{block.start:04d}-{block.stop:04d}"
 
 
-def _kept_plan(world: World, count: int, name: str, keep: Keep) -> Plan:
+def _kept_plan(world: World, count: int, keep: Keep) -> Plan:
     """The plan is measured once: another one would give other last bits to what is trained after an interruption."""
 
     def measured() -> dict[str, Tensor]:
         plan = world.plan(count)
         return {"plan": torch.tensor([PATHS.index(plan.path), plan.block, plan.workers])}
 
-    path, block, workers = keep.once(f"plan-{name[:8]}-{count}", (name, count), measured)["plan"].tolist()
+    path, block, workers = keep.once(f"plan-{name_of(world)[:8]}-{count}", (world, count), measured)["plan"].tolist()
     return Plan(PATHS[path], block, workers)

@@ -87,7 +87,9 @@ class Verdict:
             return f"Nothing is claimed for {self._whose}: there is nothing to hold an attack against."
         upper = rounded_up(self.claimed, 4)
         if self.bounds is None:
-            return f"{'Proven' if self.proven else 'Claimed, not proven'}: epsilon {upper} for {self._whose}. Nothing was measured."
+            by = f" ({self.claimed_by})" if self.claimed_by else ""
+            said = "Proven" if self.proven else "Claimed, not proven"
+            return f"{said}: epsilon {upper}{by} for {self._whose}. Nothing was measured."
         lower = f"{rounded_down(self.best)} at confidence {self.confidence:.12g}"
         if self.refuted and self.proven:
             return (

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 _PUBLIC = "the public observer"
 
 
+_INTERRUPTIONS = (
+    "an interruption makes at most 1 round count twice (at most N with --checkpoint-every N); "
+    "--restarts K plans for K interruptions"
+)
+
+
 def answer(asked: Explained) -> dict[str, Any]:
     """Everything that is known of the recipe: each slot's piece and statement, events, guarantees, assumptions."""
     about, round = find(asked.recipe), asked.round
@@ -96,6 +102,8 @@ def lines(asked: Explained, found: dict[str, Any]) -> list[str]:
         by = f" ({said['claimed_by']})" if said["claimed_by"] else ""
         for words, epsilon in {f"claimed{by}": said["claimed_epsilon"], **said.get("really", {})}.items():
             text.append(f"  {words:<40} {'-' if epsilon is None else format(epsilon, '.4g')}")
+    if found["events"]["world"] is not None:
+        text += ["", _INTERRUPTIONS]
     if found["budgets"]:
         text += ["", "each client's own budget, and the epsilon that is spent of it:"]
         text += [f"  {line}" for line in in_words(found["budgets"])]

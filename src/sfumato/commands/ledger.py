@@ -29,16 +29,24 @@ def ledger(
     json: Json = False,
 ) -> None:
     """List a ledger: its runs, what they spent together, and what that proves."""
+    from sfumato.engine.checkpoint import LEDGER
     from sfumato.guarantee import check_delta
     from sfumato.ledger.ledger import Budget, Ledger
     from sfumato.report.ledgers import contents, guarantees, lines, reading_delta
 
-    book = Ledger(file / "ledger.sqlite" if file.is_dir() else file, None)
+    book = Ledger(file / LEDGER if file.is_dir() else file, None)
     if damage := book.damage():
         raise LedgerError(f"{file} is damaged: " + "; ".join(damage))
     if check:
-        open_rounds = sum(1 for entry in book.entries() if not entry.settled)
-        typer.echo(f"{file} is whole: {book.count} reservations, {open_rounds} never settled (they count).")
+        if (head := _head_of(file)) is not None and not book.was_at(head):
+            raise LedgerError(
+                f"{file}: run.json states the head {head}, which this ledger never had. Restore the ledger of the run."
+            )
+        with book.connected(to_write=False):
+            interrupted = sum(not entry.settled for entry in book.entries())
+            typer.echo(
+                f"ledger OK: {book.count} rounds recorded, {interrupted} interrupted (they count); head of the chain {book.head}"
+            )
         return
     if budget is not None:
         if not budget > 0:
@@ -66,3 +74,14 @@ def ledger(
         typer.echo(f"{export}")
     else:
         show(found, lines(book, found, at, proven), json)
+
+
+def _head_of(file: Path) -> str | None:
+    """The head of the ledger that run.json states, in a run's folder; None elsewhere, and of older versions."""
+    path = file / "run.json"
+    if not path.is_file():
+        return None
+    from sfumato.run.schema import read_summary
+
+    head = read_summary(file).get("ledger_head")
+    return None if head is None else str(head)

@@ -102,6 +102,8 @@ def train_as_prepared(
                 typer.echo((folder / "run.json").read_text(), nl=False)
             elif not quiet:
                 tell(run.simulation, prepared, folder)
+                if run.simulation.stopped and stopped is None:
+                    print_lines("", run.simulation.stopped)
     except KeyboardInterrupt:
         print_lines(f"interrupted; go on with: sfumato train --resume {folder}", err=True)
         raise typer.Exit(130) from None

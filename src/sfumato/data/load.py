@@ -17,15 +17,14 @@ import torch
 
 from sfumato.data import celeba, domains, usps, utkface
 from sfumato.data.download import SOURCES, download
-from sfumato.data.fingerprint import of_tensors
 from sfumato.data.population import Client, Population, PublicData, Records
 from sfumato.data.sets import EMNIST_CLASSES, Dataset
 from sfumato.data.sets import READERS as PICTURES
 from sfumato.data.shakespeare import shakespeare
 from sfumato.data.split import partition
 from sfumato.data.wind import wind
+from sfumato.digest import digest
 from sfumato.errors import BadValue, DataError, nearest
-from sfumato.facts import digest
 from sfumato.key import Key
 
 READERS = {
@@ -96,12 +95,11 @@ def build_population(
         raise BadValue(f"test_fraction={test_fraction} must be at least 0 and below 1, e.g. 0.2.")
     parts = partition(split, dataset.pool, clients, key, records_per_client, dataset.own)
     size = f"{clients}x{records_per_client}" if records_per_client else f"{clients}"
-    fingerprint = of_tensors(map(torch.from_numpy, parts), dataset.fingerprint, test_fraction, key.digest)
     client = partial(_client, dataset, parts, test_fraction, key, split == "natural")
     identity = _identity(dataset, clients, split, key, records_per_client)
-    population = Population(f"{dataset.name}/{split}/{size}", clients, client, fingerprint, identity)
+    population = Population(f"{dataset.name}/{split}/{size}", clients, client, identity=identity)
     windows, own = dataset.overlap + 1, split == "natural"
-    return replace(population, windows=windows, own_windows=own, assumes=dataset.assumes)
+    return replace(population, is_fixed=True, windows=windows, own_windows=own, assumes=dataset.assumes)
 
 
 def _identity(dataset: Dataset, clients: int, split: str, key: Key, records_per_client: int | None) -> str:

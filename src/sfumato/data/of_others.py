@@ -72,7 +72,7 @@ class Mapped:
         parts = (None if part is None else mapped(self.function, part) for part in self.there.client(number))
         client = Client(*parts)  # type: ignore[arg-type]  # the first is never None
         size = client.train.x.nbytes
-        if self.there.fingerprint is not None and size * (len(self._kept) + 1) <= _KEPT:
+        if self.there.is_fixed and size * (len(self._kept) + 1) <= _KEPT:
             self._kept[number] = client
         return client
 

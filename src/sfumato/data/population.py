@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -14,18 +14,18 @@ import numpy as np
 import torch
 
 from sfumato.data.columns import Columns
-from sfumato.data.fingerprint import are_few, of_files, of_tensors
 from sfumato.data.of_others import Declared, Joined, Mapped, mapped
 from sfumato.data.record_map import Map, RecordFailed, as_record_map, unchanged
 from sfumato.data.records import READERS, Client, Records, as_client, kind, read_client
+from sfumato.digest import digest
 from sfumato.errors import BadValue, CodeFailed, DataError
-from sfumato.facts import digest
 from sfumato.imports import import_path
 
 Ids: TypeAlias = Iterable[object] | None
 _FOUND = "which clients there are is public: their ids were found in the data"
 _LISTED = "which clients there are is public: whoever is not in the list leaves its number to the next"
 _SETTINGS = "settings go by their numbers"
+_FEW = 64 * 2**20  # bytes of files that may be read just to look at them
 __all__ = ["Client", "Population", "PublicData", "Records", "require_population", "require_public"]
 
 
@@ -76,8 +76,8 @@ class Origin(Protocol):
 class Population:
     """Clients by number, loaded when drawn.
 
-    `size` is declared, never counted: under add/remove the true count is itself private. `fingerprint` names the data,
-    so that a round may be replayed with the same noise on the same data only; None means that they may have changed.
+    `size` is declared, never counted: under add/remove the true count is itself private. `is_fixed` says that a client has the
+    same data whenever it is loaded.
     `identity` names the people, whatever their data are now: what runs cost one client adds up only if client number i is the
     same in all of them. None means that nobody said who they are, and guarantees that need it say so. `windows` is how many
     records may hold the same part of the data, such as an hour of a series; all of them one client's, if `own_windows`.
@@ -90,7 +90,7 @@ class Population:
     name: str
     size: int
     load: Callable[[int], Any] = field(repr=False)
-    fingerprint: str | None = None
+    _: KW_ONLY
     identity: str | None = field(default=None, repr=False)
     ids: tuple[int | str, ...] = field(
         default=(), repr=False
@@ -103,6 +103,7 @@ class Population:
         default=None, repr=False, compare=False
     )  # shapes and types, where they are declared
     origin: Origin | None = field(default=None, repr=False, compare=False)  # what builds it elsewhere, if not `source`
+    is_fixed: bool = field(default=False, repr=False, compare=False)
     at_hand: int = field(
         default=0, repr=False, compare=False
     )  # so many are in memory, or nearly: to look at them costs little
@@ -191,10 +192,9 @@ class Population:
         let a record change the others, and no clip would bound that.
         """
         function = as_record_map(function)
-        fingerprint = None if self.fingerprint is None else digest(self.fingerprint, function)
         assumes = (*self.assumes, *getattr(function, "assumptions", ()))
         shape = self.example and mapped(function, self.example)
-        same = replace(self, fingerprint=fingerprint, source="", origin=None, assumes=assumes, example=shape, at_hand=0)
+        same = replace(self, source="", origin=None, assumes=assumes, example=shape, at_hand=0)
         return replace(same, load=Mapped(self, function))
 
     def kept(self) -> Population:
@@ -203,8 +203,8 @@ class Population:
 
     def joined(self) -> Population:
         """One client, who holds the records of all."""
-        fingerprint, identity = (name and digest("joined", name) for name in (self.fingerprint, self.identity))
-        named = replace(self, fingerprint=fingerprint, identity=identity, ids=(), source="", own_windows=False)
+        identity = self.identity and digest("joined", self.identity)
+        named = replace(self, identity=identity, ids=(), source="", own_windows=False)
         alone: dict[str, Any] = {"counted": False, "found_ids": False, "listed": False, "at_hand": 0}
         return replace(named, size=1, load=Joined(self), origin=None, **alone)
 
@@ -249,10 +249,8 @@ class Population:
         if isinstance(clients, PublicData | Population | torch.Tensor | np.ndarray | str):
             raise BadValue(f"Population.from_list: got {kind(clients)}. Give a list with one (x, y) per client.")
         checked = [as_client(item, f"client {number} of {name!r}") for number, item in enumerate(clients)]
-        tensors = [tensor for client in checked for part in client if part is not None for tensor in part]
-        kinds = [str(inputs) for client in checked if (inputs := client.train.inputs) is not None]
-        found = Population(name, len(checked), checked.__getitem__, of_tensors(tensors, *kinds), at_hand=len(checked))
-        return replace(found, listed=True).with_ids(ids)
+        found = Population(name, len(checked), checked.__getitem__, is_fixed=True, at_hand=len(checked), listed=True)
+        return found.with_ids(ids)
 
     @staticmethod
     def from_dataframe(
@@ -314,7 +312,7 @@ class Population:
 
         A record is `(x, y)`, or a dictionary in which `target` names y (by default "y" or "labels") and all others are inputs, or
         the one that `input` names.
-        All are read at once, so that the run can be replayed; `sfumato.data.records_of` reads one of them, for `from_function`.
+        All are read at once; `sfumato.data.records_of` reads one of them, for `from_function`.
         `clients` declares how many there may be; without it guarantees add that their number is public.
         """
         from sfumato.data.datasets import records_of
@@ -329,19 +327,12 @@ class Population:
         return replace(found, counted=True) if clients is None else found.declared(clients)
 
     @staticmethod
-    def from_function(
-        function: Callable[[int], Any],
-        size: int,
-        name: str = "function",
-        ids: Ids = None,
-        fingerprint: str | None = None,
-    ) -> Population:
+    def from_function(function: Callable[[int], Any], size: int, name: str = "function", ids: Ids = None) -> Population:
         """Clients made by a function of their number; nothing is called before a client is drawn.
 
-        `ids` say who they are (`range(size)`, if a number always means the same person). `fingerprint` is a text that changes
-        whenever the data do; without it no round is ever replayed, and not even a seed gives the same result twice.
+        `ids` say who they are (`range(size)`, if a number always means the same person).
         """
-        return Population(name, size, function, fingerprint).with_ids(ids)
+        return Population(name, size, function).with_ids(ids)
 
     @staticmethod
     def from_folder(path: str | Path, name: str | None = None) -> Population:
@@ -358,8 +349,8 @@ class Population:
             raise DataError(f"no client in {folder}. Put one .pt, .npz or .safetensors file per client there.")
         name, ids = name or folder.resolve().name, tuple(file.name for file in files)
         identity = digest("files", list(ids))
-        found = Population(name, len(files), partial(_read, files), of_files(files), identity, ids, str(path))
-        return replace(found, at_hand=len(files) if are_few(files) else 0, listed=True)
+        named = Population(name, len(files), partial(_read, files), identity=identity, ids=ids, source=str(path))
+        return replace(named, is_fixed=True, at_hand=len(files) if _are_few(files) else 0, listed=True)
 
     @staticmethod
     def from_import(path: str, size: int | None = None, ids: Ids = None) -> Population:
@@ -401,6 +392,10 @@ def require_public(value: object, where: str) -> PublicData:
 def _takes_a_number(function: Callable[..., Any]) -> bool:
     parameters = inspect.signature(function).parameters.values()
     return any(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+
+
+def _are_few(files: Sequence[Path]) -> bool:
+    return sum(file.stat().st_size for file in files) <= _FEW
 
 
 def _read(files: list[Path], number: int) -> Client:

@@ -40,6 +40,10 @@ class Records(_Pair):
         made.inputs = inputs
         return made
 
+    def facts(self) -> object:
+        """What a digest counts."""
+        return [self.x, self.y, self.inputs]
+
     def __repr__(self) -> str:
         x = _shape(self.x) if self.inputs is None else str(self.inputs)
         return f"Records({self.count:,} records, x {x}, y {_shape(self.y)})"

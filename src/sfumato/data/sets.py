@@ -14,12 +14,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from sfumato.data.fingerprint import of_tensors
 from sfumato.data.formats import read_cifar, read_idx, read_pictures, read_svhn
 from sfumato.data.population import PublicData, Records
 from sfumato.data.record_map import as_record_map, batched
+from sfumato.digest import of_pool
 from sfumato.errors import DataError
-from sfumato.facts import digest
 from sfumato.key import Key
 
 
@@ -62,7 +61,7 @@ class Dataset:
     classes: int
     task: str
     counts: Mapping[str, int]
-    scaling: Callable[[torch.Tensor], torch.Tensor] = field(repr=False)  # its facts are part of the data's fingerprint
+    scaling: Callable[[torch.Tensor], torch.Tensor] = field(repr=False)
     own: np.ndarray | None = field(default=None, repr=False)
     overlap: int = 0
     validation: PublicData | None = field(default=None, repr=False)
@@ -82,14 +81,9 @@ class Dataset:
         return Records(self.scaling(self.pool.x), self.pool.y)
 
     @cached_property
-    def fingerprint(self) -> str:
-        """The name of the pool and of how records are made of it; found once, however many populations share it out."""
-        return digest(self.stored, self.scaling)
-
-    @cached_property
     def stored(self) -> str:
         """The name of the pool alone: scaled or mapped in another way, it holds the same people's records."""
-        return self.origin or of_tensors(self.pool)
+        return self.origin or of_pool(self.pool)
 
     @property
     def unscaled(self) -> Dataset:

@@ -16,7 +16,6 @@ import torch
 
 from sfumato.data.columns import Columns
 from sfumato.data.encode import Frame, encode, is_text, pandas
-from sfumato.data.fingerprint import of_tensors
 from sfumato.data.ids import found_ids
 from sfumato.data.learn_columns import learn
 from sfumato.data.population import Population, PublicData
@@ -95,9 +94,8 @@ def population_of(
     order = np.argsort(rows, kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=size))])
     sorted_rows = Records(*(part[torch.from_numpy(order)] for part in records))
-    fingerprint = of_tensors([*sorted_rows, torch.from_numpy(starts)])
     shape = Records(*(torch.zeros((2, *part.shape[1:]), dtype=part.dtype) for part in records))
-    found = Population(name, size, Rows(sorted_rows, starts), fingerprint, at_hand=size).with_ids(ids or None)
+    found = Population(name, size, Rows(sorted_rows, starts), is_fixed=True, at_hand=size).with_ids(ids or None)
     known: dict[str, Any] = {"assumes": columns.assumptions, "example": shape, "columns": columns}
     found = replace(found, **known, counted=clients is None, found_ids=bool(columns.client) and named is None)
     return found.declared(clients) if isinstance(clients, int) else found

@@ -52,7 +52,14 @@ def message_context(
     """The surroundings of an aggregate that sees messages; its claim is filled in where it is run."""
     slots, key = job.slots, keys.aggregate(number)
     return MessageContext(
-        number, slots.layout, slots.proof.before[0], params, job.objective, job.with_params, key, senders
+        round=number,
+        layout=slots.layout,
+        claim=slots.proof.before[0],
+        params=params,
+        objective=job.objective,
+        module=job.with_params,
+        key=key,
+        clients=senders,
     )
 
 
@@ -148,7 +155,7 @@ class Clients:
         stays = self._stays(start, ids, rows, messages)
         total, weight = (messages, 0.0) if self.job.slots.gathers else self.job.slots.weighted_sum(messages, sizes)
         senders = tuple(ids) if self.job.slots.gathers else None
-        return Block(Total(total, weight, senders, norms), stays, sizes)
+        return Block(Total(rows=total, weight=weight, senders=senders, norms=norms), stays, sizes)
 
     def _stays(self, start: Start, ids: list[int], rows: torch.Tensor, messages: torch.Tensor) -> Memory:
         """What each client keeps for itself: its own model, until it has seen the new global one, or a control variate."""
@@ -170,7 +177,17 @@ class Clients:
         forward, layout = self.plan.forward(_own_copy(self.job.module)), self.job.slots.layout
         loss, starts, number = self.job.objective.loss, start.rows(ids), start.opening.number
         lasting = [lasting_key(start.lasting or start.clients, client) for client in ids]
-        task = Task(forward, layout, loss, start.params, starts, clients, keys, number, ids)
+        task = Task(
+            forward=forward,
+            layout=layout,
+            loss=loss,
+            params=start.params,
+            starts=starts,
+            clients=clients,
+            keys=keys,
+            round=number,
+            ids=ids,
+        )
         return replace(task, lasting=lasting, shared=start.opening.local)
 
     def _load(self, client: int) -> Records:

@@ -52,7 +52,15 @@ class Cohort:
         what permutes messages. `attempt` and `reserved` are those of `Start`.
         """
         slots = self.clients.job.slots
-        start = Start(params, opening, clients, memory or {}, lasting or clients, attempt, reserved)
+        start = Start(
+            params=params,
+            opening=opening,
+            clients=clients,
+            memory=memory or {},
+            lasting=lasting or clients,
+            attempt=attempt,
+            reserved=reserved,
+        )
         found = added(slots, start, self.workers.blocks(start, ids))
         self._trained = found.stays
         return self._seen(found, opening, channel) if slots.gathers else found.total
@@ -68,8 +76,10 @@ class Cohort:
             messages, sizes = messages[order], sizes[order]
         norms = found.total.norms
         if slots.sums:
-            return Total(*slots.weighted_sum(messages, sizes), norms=norms)
-        return Total(messages, float(len(messages)), None if order is not None else found.total.senders, norms)
+            rows, weight = slots.weighted_sum(messages, sizes)
+            return Total(rows=rows, weight=weight, norms=norms)
+        senders = None if order is not None else found.total.senders
+        return Total(rows=messages, weight=float(len(messages)), senders=senders, norms=norms)
 
     def keep(self, memory: Memory, params: torch.Tensor) -> Memory:
         """What all clients remember once the cohort has seen the new parameters."""

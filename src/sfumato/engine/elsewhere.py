@@ -19,9 +19,10 @@ import torch
 
 from sfumato.data.origin import origin_of
 from sfumato.data.population import Origin, Population
+from sfumato.digest import digest
 from sfumato.engine.clients import Block, Clients, Job, Start
 from sfumato.engine.plan import Plan
-from sfumato.engine.workers import Here, added, alone, kernels_of_a_shard
+from sfumato.engine.workers import Here, added, alone
 from sfumato.errors import BadValue, DataError, SfumatoError
 from sfumato.private_log import words_of
 from sfumato.version import __version__
@@ -32,16 +33,18 @@ _Given = TypeVar("_Given")
 
 @dataclass(frozen=True)
 class Facts:
-    """What every worker must have in common: what the bits of a shard depend on, and the data."""
+    """What every worker must have in common: the version, and the data, of which `data` is a sample."""
 
     version: str
-    kernels: tuple[object, ...]
-    data: str | None
+    data: str
     clients: int
 
     @staticmethod
     def of(population: Population) -> Facts:
-        return Facts(__version__, kernels_of_a_shard(), population.fingerprint, population.size)
+        """Loads the first, the middle and the last client. A worker may know the population by another name."""
+        size = population.size
+        sample = [population.client(number) for number in (0, size // 2, size - 1)]
+        return Facts(__version__, digest(population.identity, size, sample), size)
 
 
 class Answer(NamedTuple):
@@ -76,9 +79,15 @@ class Letter:
         if (device := clients.job.example.x.device.type) != "cpu":
             raise BadValue(f"device={device!r}: a worker elsewhere has one core. Use cpu, or train in this process.")
         origin = origin_of(clients.population)
-        plan, path = alone(clients.plan), tuple(word for word in sys.path if word)
-        here = (os.getcwd(), path, os.environ.get(_DATA))
-        return Letter(dumps(clients.job), dumps(origin), plan, clients.diagnostics, *here)
+        return Letter(
+            job=dumps(clients.job),
+            origin=dumps(origin),
+            plan=alone(clients.plan),
+            diagnostics=clients.diagnostics,
+            place=os.getcwd(),
+            path=tuple(word for word in sys.path if word),
+            data=os.environ.get(_DATA),
+        )
 
 
 def given(found: _Given | DataError) -> _Given:
@@ -109,7 +118,7 @@ class Worker:
             here, facts = self._prepared()
             began = time.perf_counter()
             block = added(here.clients.job.slots, start, here.blocks(start, ids))
-            return Answer(block, facts, socket.gethostname(), time.perf_counter() - began)
+            return Answer(block=block, facts=facts, host=socket.gethostname(), seconds=time.perf_counter() - began)
         except SfumatoError as error:
             return DataError(f"a worker on {socket.gethostname()}: {words_of(error)}")
 
@@ -129,35 +138,31 @@ class Worker:
                     f"{error}. Install what the run imports on every host, or train where it lies."
                 ) from error
             population = origin.build()
-            self._ready = Here(Clients(job, population, letter.plan, letter.diagnostics)), Facts.of(population)
+            self._ready = (
+                Here(Clients(job=job, population=population, plan=letter.plan, diagnostics=letter.diagnostics)),
+                Facts.of(population),
+            )
         return self._ready
 
 
 def alike(population: Population, found: Sequence[tuple[Facts, str]]) -> Facts:
-    """What all workers are, where they agree: that they compute alike, whatever this process would, and have its data."""
-    here = Facts.of(population)
-    expected = replace(here, kernels=found[0][0].kernels)
+    """What all workers are, where they agree with this process."""
+    expected = Facts.of(population)
     for facts, host in found:
         agreed(expected, facts, host)
     return expected
 
 
 def agreed(expected: Facts, found: Facts, host: str) -> None:
-    """Refuse a worker that is none of these: a shard would not be the same there, or not be of the same people."""
+    """Refuse a worker that computes something else, or has the data of other people."""
     if found == expected:
         return
     if (found.data, found.clients) != (expected.data, expected.clients):
         raise DataError(
-            f"the data on {host} are not those of this run: {found.clients} clients, fingerprint {found.data}; here "
+            f"the data on {host} are not those of this run: {found.clients} clients, digest {found.data}; here "
             f"{expected.clients}, {expected.data}. Bring the same files to every host. Nothing of this shard was used."
         )
     raise DataError(
-        f"{host} would compute other last bits: sfumato {found.version} on {_words(found.kernels)}; the others have sfumato "
-        f"{expected.version} on {_words(expected.kernels)}. Use hosts of one kind, with one installation. Nothing of this shard "
-        "was used."
+        f"{host} has sfumato {found.version}, and this run is of {expected.version}. Install the same on every host. Nothing of "
+        "this shard was used."
     )
-
-
-def _words(kernels: tuple[object, ...]) -> str:
-    torch_version, capability, _, processor = kernels
-    return f"torch {torch_version}, {capability}, {processor}"

@@ -24,7 +24,7 @@ from sfumato.engine.clients import Block, Clients, Start
 from sfumato.engine.elsewhere import Answer, Letter, Worker, agreed, alike, given
 from sfumato.engine.packing import packed, unpacked
 from sfumato.engine.slots import Opening
-from sfumato.engine.workers import cut, kernels_here, simulated
+from sfumato.engine.workers import cut, simulated
 from sfumato.errors import BadValue
 
 _PATIENCE = timedelta(days=7)  # a worker waits for as long as the server evaluates; who dies is noticed at once
@@ -74,9 +74,6 @@ class GlooWorkers:
 
     def assumptions(self) -> tuple[str, ...]:
         return self._simulated
-
-    def kernels(self) -> tuple[object, ...]:
-        return *kernels_here(), *self._expected.kernels
 
     def released(self, params: torch.Tensor, opening: Opening) -> None:
         """Nothing waits for it."""

@@ -1,8 +1,9 @@
 """The clients of a round on a cluster: `simulate(..., cohort=ray_workers("local", 2))`.
 
 A cohort is cut into shards, and each worker gives back one block of a shard: its sum. A worker that dies is started again
-and its shard is computed again, to the same bits, as a shard is a function of what was sent. What a worker is and which data
-it has is said with every shard, and one that is none of the others is refused before anything of it is added.
+and its shard is computed again, from the same keys: no one has seen what the first one made of them, and exactly one result of
+each shard enters the sum (PRIVACY R5). Which data a worker has is said with every shard, and one that has others is refused before
+anything of it is added.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from sfumato.engine.elsewhere import Answer, Facts, Letter, Worker, agreed, alik
 from sfumato.engine.packing import Packed, packed, unpacked
 from sfumato.engine.ray_cluster import LOCAL, Cluster, import_ray
 from sfumato.engine.slots import Opening
-from sfumato.engine.workers import cut, kernels_here, simulated
+from sfumato.engine.workers import cut, simulated
 from sfumato.errors import BadValue, DataError
 
 _TRIES = 10  # of a shard whose worker died: what kills it each time would go on for ever
@@ -86,9 +87,6 @@ class RayWorkers:
 
     def assumptions(self) -> tuple[str, ...]:
         return self._simulated
-
-    def kernels(self) -> tuple[object, ...]:
-        return *kernels_here(), *self._expected.kernels
 
     def released(self, params: torch.Tensor, opening: Opening) -> None:
         """Nothing waits for it."""

@@ -138,7 +138,16 @@ class _Trial:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             starts = self.params.expand(len(keys), -1)
-            task = Task(plan.forward(module), self.layout, self.objective.loss, self.params, starts, chosen, keys, 0)
+            task = Task(
+                forward=plan.forward(module),
+                layout=self.layout,
+                loss=self.objective.loss,
+                params=self.params,
+                starts=starts,
+                clients=chosen,
+                keys=keys,
+                round=0,
+            )
             return self.local.train(task)
 
     def agrees(self, plan: Plan) -> bool:

@@ -7,26 +7,25 @@ import math
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from sfumato.claim import text
 from sfumato.data.population import Population, Records, require_population
 from sfumato.data.records import described
 from sfumato.derive import Derivation
-from sfumato.engine.checkpoint import FILES, Checkpoint, make_folder, root_key
+from sfumato.digest import digest
+from sfumato.engine.checkpoint import FILES, LEDGER, Checkpoint, make_folder
 from sfumato.engine.clients import Clients, Job, message_context
 from sfumato.engine.cohort import Cohort
-from sfumato.engine.identity import Inputs, attempt_of
-from sfumato.engine.keys import Keys
+from sfumato.engine.keys import Keys, Randomness
 from sfumato.engine.plan import Plan, check_memory, choose, made_up
-from sfumato.engine.simulation import Learn, Simulation
+from sfumato.engine.simulation import INTERRUPTED, RESUMED, Learn, Simulation
 from sfumato.engine.slots import Slots, gathers
 from sfumato.engine.workers import Factory, Here, asked_shards
 from sfumato.errors import BadValue, DataError, LedgerError
-from sfumato.facts import digest
 from sfumato.guarantee import check_delta
 from sfumato.key import Key
 from sfumato.ledger.ledger import Budget, Ledger
@@ -37,6 +36,8 @@ from sfumato.round import Round
 from sfumato.several_inputs import inputs_of
 from sfumato.update import Layout
 from sfumato.version import __version__
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a function or an object, in its repr
 
 
 def simulate(
@@ -58,7 +59,7 @@ def simulate(
     shared_ledger: str | Path | None = None,
     force_ledger: bool = False,
     cohort: Factory = Here,
-    checkpoint_seconds: float = 0.0,
+    checkpoint_every: int = 1,
     step: str = "",
     ledger: Ledger | None = None,
     learn: Learn | None = None,
@@ -66,48 +67,77 @@ def simulate(
     """Check everything, then give back the run. `sfumato.simulate` says what the arguments mean, and writes what was found.
 
     `own_budgets` are those of some clients: the run stops before the round that would pass one. `description` is whatever
-    else makes a run another one. A run that goes on finds its `shared_ledger` by itself. `checkpoint_seconds` is the least time
-    between two checkpoints; whoever breaks off calls `store()`.
+    else makes a run another one. A resumed run finds its `shared_ledger` by itself. `checkpoint_every` is the number of rounds from
+    one checkpoint to the next, and so the most that an interruption makes the run begin, and count, again.
 
     A `step` is one round ahead of the first: the name of what the run in this folder does before it trains. Its keys and its
-    checkpoint are its own; what it costs stands in the run's ledgers, and within the run's budget. `ledger` is the run's own,
+    checkpoint are its own; what it costs is in the run's ledgers, and within the run's budget. `ledger` is the run's own,
     if it is open already. `learn` stands in for the optimizer's method of that name, and keeps its own state: it is given
-    what was released, so it is free, and a run with it has no folder to go on from.
+    what was released, so it is post-processing, and a run with it has no folder to resume from.
     """
     population = require_population(population, "simulate")
     assert learn is None or folder is None, "its state is in no checkpoint"
-    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
-        raise BadValue(f"rounds={rounds}: at least one round, as a whole number.")
+    for name, value in (("rounds", rounds), ("checkpoint_every", checkpoint_every)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise BadValue(f"{name}={value}: at least 1, as a whole number.")
     if budget is not None:
         check_delta(budget[1])
     job, derivation = job_of(round, population, module, objective, device)
-    described = digest(description, *_what_runs(job, population), device, __version__, seed is not None)
+    of = name_of(job, population)
     path = None if folder is None else Path(folder)
-    place = path and path / step
-    found = None if place is None else _stored(place, described, resume or ledger is not None)
-    root = Key.from_seed(seed).child("root") if seed is not None else root_key(path, lambda: os.urandom(32))
+    found = None if path is None else _stored(path, step, of, resume or ledger is not None, rounds)
     ledger = ledger or open_own(path, population)
     _check_whole(ledger, found, ahead=bool(step))
-    given = None if shared_ledger is None else Path(shared_ledger)
-    name, root = root.child("name").digest, root.child("step", called=step) if step else root
-    shared = open_shared(ledger, given, name, population, derivation, seed is not None, force_ledger)
-    start = found or _first(job, population, described, plan, asked_shards(cohort))
-    if found is None and place is not None:
-        start.write(place)
-    people = Cohort(Clients(job, population, start.plan, diagnostics), cohort)
-    inputs = Inputs.of(root, population, start.plan, people.workers.kernels(), seed is not None)
-    attempt = attempt_of(ledger, start, inputs.replay, ahead=bool(step))
-    start = replace(start, attempt=attempt).to(device)
-    limits = (*(() if budget is None else (Budget(*budget, derivation.primary.unit),)), *own_budgets)
-    spending = Spending(
-        ledger, shared, derivation, name, inputs.replay, seed is not None, limits, bool(step), learn is not None
+    run = ledger.fact("run") or os.urandom(16).hex()
+    ledger.set_fact("run", run)
+    shared = open_shared(
+        ledger,
+        None if shared_ledger is None else Path(shared_ledger),
+        run,
+        population,
+        derivation,
+        seed is not None,
+        force_ledger,
     )
-    # Data that may have changed get new noise when rounds are computed again, which is paid for: so none ever are. Nor on a GPU,
-    # nor with exact noise, which promises something of the last bit: no check can tell that another machine gives the same.
-    again = population.fingerprint is not None and not job.slots.alone and device == "cpu"
-    seconds = checkpoint_seconds if again else 0.0
-    facts = (rounds, root, place, start, diagnostics, inputs.data, people, seconds, learn)
-    return Simulation(job, derivation, population, spending, *facts)
+    start = found or _first(job, population, of, plan, asked_shards(cohort))
+    if found is None and path is not None:
+        start.write(path, ledger, run, step=step)
+    interrupted = max(0, _held(ledger, bool(step)) - start.round) if seed is None else 0
+    if found is not None and found.round < rounds:
+        ledger.set_fact(RESUMED, str(found.round))
+    if interrupted:
+        ledger.set_fact(INTERRUPTED, "yes")
+    people = Cohort(Clients(job=job, population=population, plan=start.plan, diagnostics=diagnostics), cohort)
+    limits = tuple(own_budgets)
+    if budget is not None:
+        limits = (Budget(epsilon=budget[0], delta=budget[1], unit=derivation.primary.unit), *own_budgets)
+    spending = Spending(
+        own=ledger,
+        shared=shared,
+        derivation=derivation,
+        run=run,
+        seeded=seed is not None,
+        limits=limits,
+        ahead=bool(step),
+        since=start.round if seed is None else 0,
+        attempt=interrupted,
+        once=learn is not None,
+    )
+    return Simulation(
+        job=job,
+        derivation=derivation,
+        population=population,
+        spending=spending,
+        rounds=rounds,
+        randomness=Randomness() if seed is None else Randomness.seeded(seed, _seeded_name(job, of, description, step)),
+        folder=path,
+        step=step,
+        start=start.to(device),
+        diagnostics=diagnostics,
+        cohort=people,
+        checkpoint_every=checkpoint_every,
+        learn=learn,
+    )
 
 
 def job_of(
@@ -139,38 +169,58 @@ def job_of(
     length = round.local.message_length(layout)
     round.optimizer.check(module, objective, length)
     derivation = round.derive(population=population.size, dimension=length)
-    job = Job(Slots(round, derivation.primary, layout), module, objective, example)
+    job = Job(slots=Slots(round, derivation.primary, layout), module=module, objective=objective, example=example)
     job.slots.check(message_context(job, layout.row(module), Keys.of(Key.from_seed(0)), 0, (0, 1)))
     return job, derivation
 
 
-def _what_runs(job: Job, population: Population) -> tuple[object, ...]:
-    """Everything that can change a round's result, but for the clients' data."""
+def name_of(job: Job, population: Population) -> str:
+    """What a resumed run must have in common with what was begun: its written Round, its model's shape, its population.
+
+    The code of a user's functions is no part of it: a loss that was edited is not noticed.
+    """
     people = (population.name, population.size, population.identity)
-    return job.slots.round, *people, job.slots.layout, job.module, job.objective.name, job.objective.loss
+    layout = [(name, list(shape)) for name, shape in zip(job.slots.layout.names, job.slots.layout.shapes, strict=True)]
+    return digest(_ADDRESS.sub("", text(job.slots.round)), layout, *people)
 
 
-def _stored(folder: Path, described: str, resume: bool) -> Checkpoint | None:
+def _seeded_name(job: Job, of: str, description: str, step: str) -> str:
+    """What decides which numbers a seed gives: runs that differ in anything that can be written draw others."""
+    weights = {name: value.cpu() for name, value in job.module.state_dict().items()}
+    return digest(of, description, step, job.objective.name, weights, __version__)
+
+
+def _stored(folder: Path, step: str, of: str, resume: bool, rounds: int) -> Checkpoint | None:
     """Where the run was left, if it was. Its folder is made if it is not there, and holds no other run."""
     make_folder(folder)
     if not resume and any((folder / name).exists() for name in FILES):
-        raise BadValue(f"{folder} already holds a run. Give another folder, or resume=True to go on with it.")
-    found = Checkpoint.read(folder)
-    if found is not None and found.description != described:
+        raise BadValue(f"{folder} already holds a run. Give another folder, or resume=True to continue it.")
+    found = Checkpoint.read(folder, step)
+    if found is not None and found.of and found.of != of:
         raise BadValue(
-            f"{folder} holds another run: its round, model, loss, population or version differs. Give another folder."
+            f"{folder} holds another run: its written Round, its model's parameters or its population differ. Give another folder."
+        )
+    if found is not None and found.forgotten and found.round < rounds:
+        raise BadValue(
+            f"{folder}: what its clients kept for themselves was removed when the run ended, so it cannot be trained further. "
+            "Start a run with --keep-personal for that."
         )
     return found
 
 
 def open_own(folder: Path | None, population: Population) -> Ledger:
     """The ledger of the run in a folder; one in memory, if there is none."""
-    return Ledger(None if folder is None else folder / "ledger.sqlite", population.name, population.identity)
+    return Ledger(None if folder is None else folder / LEDGER, population.name, population.identity)
+
+
+def _held(ledger: Ledger, ahead: bool) -> int:
+    """How many reservations a ledger has of rounds, or of the step ahead of them."""
+    return ledger.count - ledger.rounds if ahead else ledger.rounds
 
 
 def _check_whole(ledger: Ledger, found: Checkpoint | None, ahead: bool) -> None:
     """Refuse to go on where what was spent is not known: on rounds, or on the step ahead of them."""
-    held = ledger.count - ledger.rounds if ahead else ledger.rounds
+    held = _held(ledger, ahead)
     if found is None and held:
         raise LedgerError(
             f"{ledger.path} holds rounds, but their checkpoint is gone. Restore it, or start a run in another folder."
@@ -182,7 +232,7 @@ def _check_whole(ledger: Ledger, found: Checkpoint | None, ahead: bool) -> None:
         )
 
 
-def _first(job: Job, population: Population, described: str, plan: Plan | None, shards: int) -> Checkpoint:
+def _first(job: Job, population: Population, of: str, plan: Plan | None, shards: int) -> Checkpoint:
     slots, params = job.slots, job.slots.layout.row(job.module)
     plan = plan or choose(slots, job.module, job.objective, job.example, population.size, shards)
     if slots.alone and plan.path != "loop":
@@ -190,7 +240,8 @@ def _first(job: Job, population: Population, described: str, plan: Plan | None, 
             f"{plan}: with exact noise a client's row may not depend on who is computed beside it, not even in its last bit. Use a "
             "plan with path='loop', or leave it out."
         )
-    return Checkpoint(0, 0, described, plan, params, slots.round.optimizer.start(params), {}, slots.start())
+    state = slots.round.optimizer.start(params)
+    return Checkpoint(round=0, of=of, plan=plan, params=params, state=state, kept=slots.start())
 
 
 def _check_device(device: str) -> None:

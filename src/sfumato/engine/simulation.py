@@ -1,8 +1,8 @@
 """A run that is ready to start, and what is known after each of its rounds.
 
-Each round goes in the order of the ledger: reserve, compute, checkpoint, settle, show. With a folder, a run that was
-killed at any moment goes on to the same result, within the same budget. Where rounds are short, one checkpoint stands for
-several: those after the last one are computed again, with the same noise, and are paid for already.
+Each round goes in the order of the ledger: reserve, draw, compute, store, settle, show. With a folder, a run that was killed at
+any moment can be resumed: the rounds that were begun and not stored are begun again, with fresh noise, and both count. That is
+at most as many rounds as lie between two checkpoints: one, unless `checkpoint_every` says otherwise.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ from sfumato.derive import Derivation, pieces
 from sfumato.engine.checkpoint import Checkpoint
 from sfumato.engine.clients import START, Job, Memory, Total, message_context
 from sfumato.engine.cohort import Cohort
-from sfumato.engine.keys import Keys
+from sfumato.engine.keys import Keys, Randomness
 from sfumato.engine.slots import Opening
 from sfumato.engine.workers import GivenUp
-from sfumato.errors import BadValue, NotFinite
+from sfumato.errors import BadValue, BudgetExceeded, NotFinite
 from sfumato.guarantee import PUBLIC, Guarantee, default_delta, guarantee
-from sfumato.key import Key
 from sfumato.ledger.ledger import Ledger
 from sfumato.ledger.spending import Spending
 from sfumato.notebook import guarantee_card
@@ -40,7 +39,13 @@ from sfumato.several_inputs import own_module
 from sfumato.unproven import claims
 
 _NOT_DURABLE = "the ledger is in memory: what was spent is forgotten when this process ends"
-_SEEDED = "simulation: holds for whoever does not know the seed"
+_SEEDED = "simulation: no one knows the seed, no other run on these data has it, and data and code stay the same until the run ends"
+_RESUMED = (
+    "no copy of the run's folder was resumed too: what copies spend together is known only to a ledger that they share"
+)
+_BY_CHANCE = "what interrupted the run did not depend on who was drawn or on what any record holds"
+RESUMED = "resumed"  # a fact of a run's ledger: after how many rounds it was resumed last
+INTERRUPTED = "interrupted"  # a fact of a run's ledger: some rounds were begun and never stored
 Learn = Callable[[torch.Tensor, State, torch.Tensor, StepContext], tuple[torch.Tensor, State]]
 
 
@@ -100,17 +105,22 @@ class Simulation:
     population: Population
     spending: Spending
     rounds: int
-    root: Key
+    randomness: Randomness
     folder: Path | None
+    step: str  # the name of what the run does before its first round; empty for its rounds
     start: Checkpoint
     diagnostics: bool
-    data: str  # names the data in the key: other data, other noise
     cohort: Cohort
-    checkpoint_seconds: float = 0.0  # at least so long between two of them, but for the last
+    checkpoint_every: int = 1  # rounds between two of them, but for the last
     learn: Learn | None = None  # what moves the parameters by a release; the round's optimizer, if it is None
+    stopped: str = field(default="", init=False)  # why there are fewer rounds than planned
     begun: bool = field(default=False, init=False)
-    _unstored: Checkpoint | None = field(default=None, init=False)
+    now: Checkpoint = field(init=False)  # after the last round
+    _unstored: bool = field(default=False, init=False)
     _reserved: list[tuple[Ledger, int]] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self.now = self.start
 
     def __repr__(self) -> str:
         return f"Simulation({self.population.size:,} clients, rounds {self.start.round} to {self.rounds})"
@@ -147,12 +157,18 @@ class Simulation:
         elif spent is None and self.ledger.count:
             why = f"the ledger holds rounds for which nothing is proven for one {unit}"
         if why or proof is None:
-            return Guarantee(None, delta, unit, (proof or primary).relation, view, "", unproven=why)
+            return Guarantee(
+                epsilon=None,
+                delta=delta,
+                unit=unit,
+                relation=(proof or primary).relation,
+                view=view,
+                accountant="",
+                unproven=why,
+            )
         whole_client = self.derivation.by_whole_client(unit)
         event: Event | None = Nothing() if spent is None else spent.server if server else spent.world
-        seeded = self.spending.seeded or self.ledger.seeded
-        same_clients = self.ledger.assumptions if self.ledger.inputs_changed else ()
-        extra = (*same_clients, *((_SEEDED,) if seeded else ()), *(() if self.ledger.durable else (_NOT_DURABLE,)))
+        extra = self._of_starts()
         if event is not None and client is not None:
             event = for_client(event, client)
         relation = (spent or proof).relation
@@ -172,12 +188,23 @@ class Simulation:
         )
         return found if client is None else replace(found, client=client)
 
+    def _of_starts(self) -> tuple[str, ...]:
+        """What must hold of how the run was started, resumed and interrupted."""
+        ledger = self.ledger
+        known = (
+            (ledger.fact(RESUMED) is not None, (*ledger.assumptions, _RESUMED)),
+            (ledger.fact(INTERRUPTED) is not None, (_BY_CHANCE,)),
+            (self.spending.seeded or ledger.seeded, (_SEEDED,)),
+            (not ledger.durable, (_NOT_DURABLE,)),
+        )
+        return tuple(word for holds, words in known if holds for word in words)
+
     def _ended_early(self) -> tuple[str, ...]:
         """A sum of costs is proven for a number of rounds that is fixed before. Who looks at each release, and stops at one that
         tells much, finds that more often than delta says; the cost of all planned rounds covers any way to stop.
         """
-        done = self.ledger.rounds
-        if self.spending.whole or not 0 < done < self.rounds:
+        done = self.now.round
+        if self.spending.whole or self.stopped or not 0 < done < self.rounds:  # a budget stops by the plan alone
             return ()
         return (
             f"what was released did not decide to end after {done} of {self.rounds} rounds; else all of them count",
@@ -200,64 +227,87 @@ class Simulation:
     def __iter__(self) -> Iterator[Progress]:
         if self.begun:
             raise BadValue(
-                "this run has begun already, and its noise is drawn once only. Call simulate again for another run."
+                "this run has begun already, and goes through its rounds once. Call simulate again for another run."
             )
         self.begun = True
         with closing(self.cohort), self.spending.connected():
-            yield from self._rounds()
+            try:
+                yield from self._rounds()
+            finally:
+                self.store()
 
     def _rounds(self) -> Iterator[Progress]:
-        now, stored, cohort = self.start, time.monotonic(), self.cohort
-        affordable = self.spending.affords(self.rounds, now.round, now.attempt)
-        for number in range(now.round, self.rounds):
-            started = time.perf_counter()
-            keys, name = self.keys(now.attempt), self._run(now.attempt).child("round", number=number).digest
-            if not affordable:
-                self.spending.check(number, now.attempt, name)
-            reservations = self.spending.reserve(number, now.attempt, name)
-            ids = self.job.slots.round.sample.cohort(self.population.size, keys.turn(number))
+        cohort, sampler = self.cohort, self.job.slots.round.sample
+        affordable = self.spending.affords(self.rounds, self.start.round)
+        for number in range(self.start.round, self.rounds):
+            started, now = time.perf_counter(), self.now
+            self.randomness.check_process()
+            if not affordable and not self._within_budget(number):
+                return
+            reservations = self.spending.reserve(number, self.randomness.name(number))
+            keys = self.randomness.keys(number)
+            ids = sampler.cohort(self.population.size, keys.turn(number))
             opening = cohort.open(now.params, number, keys.opening(number), now.kept, now.state)
-            own = keys.clients, now.memory, keys.channel, self.keys().clients, now.attempt, self.ledger.rounds
+            own = keys.clients, now.memory, keys.channel, keys.lasting_clients
             norms: tuple[float, ...] = ()
             try:
-                total = cohort.total(now.params, ids.tolist(), opening, *own)
+                total = cohort.total(now.params, ids.tolist(), opening, *own, self.spending.attempt, self.ledger.rounds)
             except GivenUp:
-                now = replace(now, round=number + 1)  # nothing is released, and everything is paid
+                now = replace(now, round=number + 1)  # nothing is released, and everything counts
             else:
                 norms = total.norms
                 now = self._serve(now, total, opening, keys)
                 now = replace(now, memory=cohort.keep(now.memory, now.params))
-            self._unstored, self._reserved = now, [*self._reserved, *reservations]
-            if now.round == self.rounds or time.monotonic() - stored >= self.checkpoint_seconds:
+            self.now, self._unstored, self._reserved = now, True, [*self._reserved, *reservations]
+            if now.round == self.rounds or (now.round - self.start.round) % self.checkpoint_every == 0:
                 self.store()
-                stored = time.monotonic()
                 cohort.workers.released(now.params, opening)
             seconds = time.perf_counter() - started
             notes = {"cohort": len(ids), "norms": norms} if self.diagnostics else None
             shown = self.reported(now)
-            yield Progress(now.round, self.rounds, shown, seconds, self.derivation, self, notes, now.memory, now.state)
+            yield Progress(
+                round=now.round,
+                rounds=self.rounds,
+                params=shown,
+                seconds=seconds,
+                derivation=self.derivation,
+                run=self,
+                diagnostics=notes,
+                memory=now.memory,
+                state=now.state,
+            )
+
+    def _within_budget(self, number: int) -> bool:
+        """Whether a round stays within the run's budget; a budget that was planned without interruptions ends a run early."""
+        try:
+            self.spending.check(number)
+        except BudgetExceeded as error:
+            self.stopped = str(error)
+            if not self.spending.interrupted(number):
+                raise
+            return False
+        return True
 
     def store(self) -> None:
-        """Write the checkpoint of the last round, if it waits to be written; whoever breaks off calls it."""
-        if self._unstored is not None and self.folder is not None:
-            self._unstored.write(self.folder)
-        self.spending.settle(self._reserved)
-        self._unstored, self._reserved = None, []
+        """Write the checkpoint of the last round, if that is not written, and settle the rounds up to it."""
+        if not self._unstored:
+            return
+        now, folder, ledger, step = self.now, self.folder, self.ledger, self.step
+        if folder is None:
+            self.spending.settle(self._reserved)
+        else:
+            self.spending.settle(
+                self._reserved, lambda own: now.write(folder, ledger, self.spending.run, own, step=step)
+            )
+        self._unstored, self._reserved = False, []
 
     def reported(self, at: Checkpoint) -> torch.Tensor:
-        """The parameters to show and to keep, where training goes on from the checkpoint's own."""
+        """The parameters to show and to keep, where training continues from the checkpoint's own."""
         return self.job.slots.round.optimizer.report(at.params, at.state)
 
     def module(self, row: torch.Tensor) -> nn.Module:
         """A copy of the model with these parameters."""
         return self.job.with_params(row)
-
-    def keys(self, attempt: int = 0) -> Keys:
-        """The keys of an attempt: what clients share, what only the server knows, what each client knows alone."""
-        return Keys.of(self._run(attempt))
-
-    def _run(self, attempt: int) -> Key:
-        return self.root.child("run", description=self.start.description, attempt=attempt, data=self.data)
 
     def _serve(self, now: Checkpoint, total: Total, opening: Opening, keys: Keys) -> Checkpoint:
         """The server's half: divide, noise, process, step."""
@@ -265,7 +315,14 @@ class Simulation:
         seen = message_context(self.job, now.params, keys, number, total.senders)
         value, kept = slots.release(total.rows, total.weight, opening, keys, now.kept, seen)
         stddev = self.derivation.primary.stddev
-        context = StepContext(number, slots.layout, self.job.objective, self.module, keys.optimizer(number), stddev)
+        context = StepContext(
+            round=number,
+            layout=slots.layout,
+            objective=self.job.objective,
+            module=self.module,
+            key=keys.optimizer(number),
+            stddev=stddev,
+        )
         learn = self.learn or slots.round.optimizer.learn
         params, state = learn(now.params, now.state, value, context)
         if not all(map(math.isfinite, torch.aminmax(params))):  # much faster than isfinite() of each

@@ -162,19 +162,21 @@ class Slots:
     ) -> Opening:
         """Let the pieces prepare what all clients share. `key` is that of the round's opening, `state` the optimizer's."""
         kept = self.start() if kept is None else kept
-        facts = Facts(self.layout, key.child("prepare"), kept.get(_PREVIOUS), train, state or {})
+        facts = Facts(
+            layout=self.layout, key=key.child("prepare"), previous=kept.get(_PREVIOUS), train=train, state=state or {}
+        )
         prepared = {}
         for nth, piece in enumerate(self.round.client):
             found = piece.prepare(replace(facts, key=key.child("prepare", nth=nth)))
             if found is not None:
                 prepared[nth] = found
         public = {place: value for place, value in kept.items() if not place.startswith("server.")}
-        return Opening(number, key, public, prepared, self.round.local.prepare(facts))
+        return Opening(number=number, key=key, kept=public, prepared=prepared, local=self.round.local.prepare(facts))
 
     def _client_context(self, nth: int, opening: Opening) -> Context:
         claim, key = self._claims("client")[nth], opening.key.child("piece", nth=nth)
         state, prepared = opening.kept.get(_place("client", nth)), opening.prepared.get(nth)
-        return Context(opening.number, self.layout, claim, key, prepared=prepared, state=state)
+        return Context(round=opening.number, layout=self.layout, claim=claim, key=key, prepared=prepared, state=state)
 
     def messages(
         self, rows: torch.Tensor, sizes: torch.Tensor, keys: Sequence[Key], opening: Opening, ids: Sequence[int]
@@ -228,9 +230,10 @@ class Slots:
         for nth, (piece, claim) in enumerate(zip(self.round.server, self._claims("server"), strict=True)):
             if claim.paid and not undone and not isinstance(piece, Divide):
                 value, undone = self._undo(value, opening, later), True
-            secret = keys.server_piece(nth)
-            own, state = secret.child("round", number=opening.number), kept.get(_place("server", nth))
-            context = Context(opening.number, self.layout, claim, own, state=state, secret=secret)
+            own, state = keys.server_piece(nth, opening.number), kept.get(_place("server", nth))
+            context = Context(
+                round=opening.number, layout=self.layout, claim=claim, key=own, state=state, stream=keys.stream(nth)
+            )
             value = piece(value, context)
             _keep(later, _place("server", nth), piece.follow(value, context))
         if not undone:

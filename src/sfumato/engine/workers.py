@@ -6,13 +6,10 @@ and on the number of shards, and never on who computed a shard, when, or how oft
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -30,11 +27,6 @@ _WAITING = 2**25  # bytes of messages that wait to be added together
 @runtime_checkable
 class Workers(Protocol):
     """What computes blocks of clients. `simulate(..., cohort=factory)` makes one of the clients of a run."""
-
-    def kernels(self) -> tuple[object, ...]:
-        """What results depend on to the bit, besides inputs and plan. Whoever cannot promise the same again gives a name that
-        nobody has given before: a round that is done again then gets new noise, and both count.
-        """
 
     def assumptions(self) -> tuple[str, ...]:
         """What a guarantee must say of who computes, and sees what."""
@@ -64,25 +56,6 @@ def asked_shards(factory: Factory) -> int:
     return getattr(factory, "shards", 1)
 
 
-def kernels_here() -> tuple[object, ...]:
-    """What the last bits of this process' results depend on."""
-    return torch.__version__, torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()
-
-
-def kernels_of_a_shard() -> tuple[object, ...]:
-    """The same for a shard, which one thread computes wherever it is computed. Libraries look at the processor's own name too."""
-    return torch.__version__, torch.backends.cpu.get_cpu_capability(), 1, _processor()
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.processor() or platform.machine())
-
-
 def simulated(clients: Clients) -> tuple[str, ...]:
     """What a guarantee says where one owner's processes play the channel between clients and server."""
     words = clients.job.slots.round.channel.simulated
@@ -97,12 +70,6 @@ class Here:
         self._threads = torch.get_num_threads()
         self._pool = threads(self._plan.workers) if self._plan.workers > 1 and executor is None else None
         self._executor = executor or self._pool
-
-    def kernels(self) -> tuple[object, ...]:
-        """A GPU adds in whatever order its threads come, so it promises no bits: its name is given once."""
-        if self.clients.job.example.x.device.type != "cpu":
-            return (os.urandom(16),)
-        return kernels_here() if self._plan.shards == 1 else (*kernels_here(), *kernels_of_a_shard())
 
     def assumptions(self) -> tuple[str, ...]:
         return simulated(self.clients)
@@ -193,7 +160,7 @@ def _gathered(blocks: list[Block]) -> Block:
     messages = torch.cat([block.total.rows for block in blocks])
     sizes = torch.cat([block.sizes for block in blocks])
     senders = tuple(client for block in blocks for client in block.total.senders or ())
-    return Block(Total(messages, 0.0, senders, norms), stays, sizes)
+    return Block(Total(rows=messages, weight=0.0, senders=senders, norms=norms), stays, sizes)
 
 
 def _add(total: torch.Tensor, messages: list[torch.Tensor]) -> None:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from sfumato.data.population import PublicData, Records, require_public
 from sfumato.data.record_map import batched
+from sfumato.digest import digest
 from sfumato.errors import BadValue, DataError
-from sfumato.facts import digest
 from sfumato.features.pictures import tree_sum
 from sfumato.features.threads import on_cpu, one_thread
 from sfumato.key import Key

@@ -14,9 +14,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from sfumato.data.fingerprint import of_tensors
 from sfumato.data.record_map import RecordFailed
-from sfumato.facts import digest
+from sfumato.digest import cache_key, digest
 from sfumato.features.chain import Features, Step
 from sfumato.features.threads import one_thread
 from sfumato.version import __version__
@@ -29,20 +28,21 @@ def cached(
     features: Features,
     pool: Tensor,
     folder: str | Path,
-    fingerprint: str | None = None,
+    records: str | None = None,
     scaling: Step | None = None,
 ) -> Tensor:
     """`features(scaling(pool))`, read from a file in the folder if it is there, and else mapped and kept there.
 
-    The file's name is a digest of whatever can change a bit of it: the records (their `fingerprint`, which is taken of the pool
-    if none is given), the scaling, the features with all their numbers, the versions of what computes them and the kind of
+    The file's name is a digest of whatever can change a bit of it: the records (`records`, the digest of the pool if none
+    is given), the scaling, the features with all their numbers, the versions of what computes them and the kind of
     processor. A file that is damaged, cut off or another's is mapped again. It is written beside and renamed, so two processes at
     once do no harm; where it cannot be written, nothing is kept. What clients hold can be guessed from it, so folder and file
     are for their owner's eyes only.
     """
     words = (_FORMAT, __version__, torch.__version__, np.__version__, torch.backends.cpu.get_cpu_capability())
-    records = (fingerprint or of_tensors([pool]), str(pool.dtype), tuple(pool.shape))
-    name = digest(*map(str, words), records, scaling, features)
+    name = cache_key(*map(str, words), records or digest(pool), str(pool.dtype), tuple(pool.shape), scaling, features)
+    if name is None:
+        return mapped(features, pool, scaling)
     path = Path(folder) / f"{name}.safetensors"
     found = _read(path, len(pool))
     if found is None:
@@ -91,7 +91,7 @@ def _read(path: Path, count: int) -> Tensor | None:
             told = (file.metadata() or {}).get("content")
     except (OSError, SafetensorError):
         return None
-    return found if len(found) == count and told == of_tensors([found]) else None
+    return found if len(found) == count and told == digest(found) else None
 
 
 def _write(path: Path, found: Tensor) -> None:
@@ -100,7 +100,7 @@ def _write(path: Path, found: Tensor) -> None:
         descriptor, temporary = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=".tmp", dir=path.parent)
         os.close(descriptor)
         try:
-            save_file({"x": found}, temporary, {"content": of_tensors([found])})
+            save_file({"x": found}, temporary, {"content": digest(found)})
             os.chmod(temporary, 0o600)
             os.replace(temporary, path)
         finally:

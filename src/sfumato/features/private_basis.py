@@ -12,8 +12,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from sfumato.data.record_map import batched
+from sfumato.digest import digest
 from sfumato.errors import BadValue, DataError
-from sfumato.facts import digest
 from sfumato.features.basis import along, check_whiten, finite, signed, whole_steps
 from sfumato.features.pictures import whole
 from sfumato.features.threads import on_cpu, one_thread

@@ -6,8 +6,7 @@ What is stated of such a run, besides what its Round proves:
 - Whether a client replies may depend on its own machine, and is assumed not to depend on other clients' data.
 - Where noise is in the messages themselves, so many of them must arrive as its shares were sized for. With fewer, the round is
   given up: nothing of it is used, and it counts.
-- A round that is begun again, because the server was stopped in it, may get other replies. So it never gets the same noise:
-  each process has a name that no other has, which makes it another attempt, and both count.
+- A round that is begun again, because the server was stopped in it, may get other replies. It gets fresh noise, and both count.
 """
 
 from __future__ import annotations
@@ -86,7 +85,6 @@ class Federation:
     public: PublicData | None = None
     verifying: Mapping[int, bytes] | None = None  # the keys that clients sign with, against an active server
     tell: Callable[[Tally], object] = lambda tally: None
-    _name: str = field(default_factory=lambda: os.urandom(16).hex(), init=False)
     _replied: tuple[int, ...] = field(default=(), init=False)
     _start: Start | None = field(default=None, init=False)  # of the last round
     _seen: set[int] = field(default_factory=set, init=False)
@@ -95,10 +93,6 @@ class Federation:
         if is_summed(self._slots):
             check_summed(self._slots, str(self.agreement.terms.sum.get("power")))
         check_shares(self._slots)
-
-    def kernels(self) -> tuple[object, ...]:
-        """A name that no other process has: who replies may be others the next time."""
-        return "between machines", self._name
 
     def assumptions(self) -> tuple[str, ...]:
         """What holds between machines; of a secure sum, in a round in which everybody who is drawn is online."""

@@ -136,12 +136,11 @@ class Served:
         number = max(0, min(now.round, self.agreement.terms.rounds - 1))
         opening = self.run.simulation.cohort.open(now.params, number, nobody, now.kept, now.state)
         reserved = max(spent, number + 1)
-        return Start(now.params, opening, nobody, attempt=now.attempt, reserved=reserved)
+        return Start(now.params, opening, nobody, attempt=self.run.simulation.spending.attempt, reserved=reserved)
 
     def end(self) -> None:
         """Send the final model to whoever is online: it is what everybody may see."""
-        last = Checkpoint.read(self.folder)
-        assert last is not None, "the run has a checkpoint"
+        last = self.run.simulation.now
         params = self.run.simulation.reported(last)
         start = replace(self._asking(last), params=params)
         try:

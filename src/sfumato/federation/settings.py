@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.data.population import Population
+from sfumato.digest import digest
 from sfumato.errors import BadValue, DataError, nearest
-from sfumato.facts import digest
 from sfumato.federation.terms import declared_example, nobody_here
 from sfumato.run.settings_text import toml_value
 from sfumato.secure_sum import Power
@@ -99,14 +99,12 @@ class Settings:
     def people(self, name: str, seeded: bool) -> Population:
         """The population that the registry declares: nobody's data are here.
 
-        Who replies, and what, may change, so it has no fingerprint, and no two runs have noise in common, not even with one seed:
-        the difference of what they release would be what changed. Where clients' keys are shared, which tests do, it is the
-        registry's.
+        Who replies, and what, may change. Only where clients' keys are shared, which tests do, a seeded run has fixed data.
         """
         members, seeded = self.members(), seeded and self.keys == "shared"
         identity = digest("nodes", [member.key for member in members])
         example = declared_example(self.input_shape, self.input_type, self.target_shape, self.target_type)
-        found = Population(name, len(members), nobody_here, identity if seeded else None, identity)
+        found = Population(name, len(members), nobody_here, identity=identity, is_fixed=seeded)
         return dataclasses.replace(found, example=example)
 
 

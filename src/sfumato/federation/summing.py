@@ -178,6 +178,7 @@ class _Round:
     client: Client
     question: Question
     settings: SumSettings
+    masked: tuple[str, Letter] | None = None  # the request that was answered with a masked update, and the reply
 
 
 class NotNow(SfumatoError):
@@ -231,12 +232,19 @@ class SumAnswers:
         return _answer(at.client.share(content))
 
     def row(self, letter: Letter) -> Letter:
-        """Train, and send the row under masks."""
+        """Train, and send the update under masks, once a session; the same request gets the same reply."""
         at, content = self._at(letter)
+        name = letter.digest
+        if at.masked is not None:
+            if at.masked[0] != name:
+                raise NotNow("the update of this session was sent before.")
+            return at.masked[1]
         asked = at.question, at.settings.session
         grid = self.agree(*asked).job.slots.sent.grid
         assert grid is not None, "checked with the first question"
-        return _answer(at.client.mask(to_steps(self.train(*asked).numpy(), grid), content))
+        reply = _answer(at.client.mask(to_steps(self.train(*asked).numpy(), grid), content))
+        at.masked = name, reply
+        return reply
 
     def confirm(self, letter: Letter) -> Letter:
         at, content = self._at(letter)

@@ -16,11 +16,11 @@ import torch
 from sfumato.calibration import noise_and_clip, with_noise
 from sfumato.data.population import Population, PublicData, Records
 from sfumato.derive import Derivation
+from sfumato.digest import digest
 from sfumato.engine.clients import Job
 from sfumato.engine.simulate import job_of
 from sfumato.engine.slots import permutes
 from sfumato.errors import BadValue, DataError, SfumatoError
-from sfumato.facts import digest
 from sfumato.features import learns
 from sfumato.round import Round
 from sfumato.run.prepare import Prepared, built, model_of, objective_of

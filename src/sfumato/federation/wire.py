@@ -7,6 +7,7 @@ of rounds.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -78,6 +79,11 @@ class Letter:
                     f"Letter(tensors={name!r:.80}): {tensor.dtype} and {tensor.layout} cannot be sent. "
                     f"Use a dense tensor of {', '.join(sorted(str(dtype) for dtype in _DTYPES))}."
                 )
+
+    @property
+    def digest(self) -> str:
+        """What names it: all of it, to the last bit."""
+        return hashlib.blake2b(self.to_bytes(), digest_size=32).hexdigest()
 
     def to_bytes(self) -> bytes:
         """The letter as bytes; the same letter has the same bytes."""

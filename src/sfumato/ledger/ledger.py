@@ -1,9 +1,10 @@
 """An append-only record of what was spent, on disk before anything is shown.
 
-The order is: reserve (committed), compute, checkpoint, settle, show. A reservation counts from the moment it is committed,
-settled or not, so a crash can only make the ledger say more than was spent, never less. Replaying a round with the same key
-on the same inputs finds its reservation and pays nothing new; the same key on other inputs is refused, because the
-difference of the two outputs would hold no noise at all.
+The order of a round is: reserve (committed), draw, compute, store, settle, show. A reservation counts from the moment it is
+committed, settled or not. So a crash can only make the ledger say more than was spent, never less. Randomness is drawn after
+the reservation and used for that round alone (PRIVACY R5): a round that is begun again is reserved again, and both count.
+
+Everything that the ledger says is an entry of a chain (`chain.py`), and no entry is ever changed.
 
 Each run has a ledger of its own. A shared one adds up all runs on one population, in any number of processes: its budget is
 checked in the same transaction that reserves, so two runs cannot both take the last of it.
@@ -20,8 +21,8 @@ import os
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,25 +31,20 @@ from sfumato.account.event import Event, Unit, named, why_not_private
 from sfumato.account.inside import for_clients
 from sfumato.account.protocol import accountant
 from sfumato.errors import BudgetExceeded, LedgerError
-from sfumato.ledger.spent import Cost, total
+from sfumato.ledger.chain import COUNTED, FACT, RESERVE, SAID, SCHEMA, SETTLE, TABLES, Chain, link
+from sfumato.ledger.file import connect, is_ours, make, schema_of
+from sfumato.ledger.migrate import migrate
+from sfumato.ledger.spent import Cost, Costs, digest_of, total
 
-SCHEMA = 2
 UNNAMED = "unnamed"  # clients of whom nobody said who they are
 PROMISE = "promise:"  # begins the name of a run of which its owner knows only what a server has promised
-_TABLES = """
-CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS spending (
-    id INTEGER PRIMARY KEY, run TEXT NOT NULL, round INTEGER NOT NULL, attempt INTEGER NOT NULL, key TEXT NOT NULL UNIQUE,
-    inputs TEXT NOT NULL, costs TEXT NOT NULL, seeded INTEGER NOT NULL, settled INTEGER NOT NULL DEFAULT 0
-);
-"""
 
 
 @dataclass(frozen=True)
 class Entry:
     """One reservation. Rounds are counted from 0; a step that the run took before the first of them is round -1."""
 
-    id: int
+    number: int
     run: str
     round: int
     attempt: int
@@ -87,36 +83,36 @@ class Ledger:
     """A ledger in a file, or in memory if there is no path. Without `population` an existing file is opened to read.
 
     `clients` is the identity of the population's clients; None if it has none. A file is open only while something is read or
-    written, or inside of `connected`, so there is nothing to close.
+    written, or inside of `connected`, so there is nothing to close. Reading leaves it as it is, also on a read-only disk.
     """
 
     def __init__(self, path: Path | None, population: str | None, clients: str | None = None) -> None:
-        self.path, self._lock, self._uses = path, threading.Lock(), 0
+        self.path, self._lock, self._uses, self._writes = path, threading.Lock(), 0, False
         if population is None and (path is None or not path.exists()):
             raise LedgerError(
                 f"there is no ledger {path}. Give the file that --ledger named, or a run's ledger.sqlite."
             )
         if path is None:  # in memory it is there for as long as the ledger is
-            self._connection, self._uses = _connection(":memory:"), 1
+            self._connection, self._uses, self._writes = connect(None), 1, True
             weakref.finalize(self, self._connection.close)
         try:
             if path is not None and population is not None:
-                with closing(_connection(_uri(path, "rwc"))) as connection:
-                    connection.execute("PRAGMA journal_mode=WAL")
-            with self.connected() as connection:
-                self._begin(connection, population, clients)
+                make(path)
+            with self.connected(to_write=population is not None):
+                self._begin(population, clients)
         except sqlite3.DatabaseError as error:
             raise LedgerError(f"{path} is not a ledger, or it is damaged: {error}.") from error
 
     @contextmanager
-    def connected(self) -> Iterator[sqlite3.Connection]:
+    def connected(self, to_write: bool = True) -> Iterator[sqlite3.Connection]:
         """One connection for whatever is done inside, and inside of that: opening one costs as much as writing does.
 
         It changes nothing of what is on disk, or when: each transaction is there as soon as it ends.
         """
         with self._lock:
             if not self._uses:
-                self._connection = self._connect()
+                self._connection, self._writes = self._connect(to_write), to_write
+            assert self._writes or not to_write, "what is opened to read is not written inside"
             self._uses += 1
         try:
             yield self._connection
@@ -126,25 +122,40 @@ class Ledger:
                 if not self._uses:
                     self._connection.close()
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self, to_write: bool) -> sqlite3.Connection:
         assert self.path is not None, "in memory there is one already"
         try:
-            return _connection(_uri(self.path, "rw"))  # a file that is gone is not made anew
+            connection = connect(self.path, to_write=to_write)
         except sqlite3.OperationalError as error:
             raise LedgerError(
                 f"{self.path} cannot be opened: {error}. Put it back where it was, or correct its permissions."
             ) from error
+        try:
+            if (
+                schema_of(connection) == "2"
+            ):  # of 0.1 and 0.2: rewritten where it lies, or read through a copy in memory
+                if not to_write:
+                    copy = connect(None)
+                    connection.backup(copy)
+                    connection.close()
+                    connection = copy
+                migrate(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
-    def _begin(self, connection: sqlite3.Connection, population: str | None, clients: str | None) -> None:
-        if population is not None:
-            connection.executescript(_TABLES)
-            self._set_fact("schema", str(SCHEMA), "IGNORE")
-        if self.fact("schema") != str(SCHEMA):
+    def _begin(self, population: str | None, clients: str | None) -> None:
+        if population is not None and is_ours(self._connection, SCHEMA):
+            self._connection.executescript(TABLES)
+            with self._writing():
+                self._set_first("schema", str(SCHEMA))
+                self._set_first("id", os.urandom(16).hex())
+        if (found := schema_of(self._connection)) != str(SCHEMA):
             raise LedgerError(
-                f"{self.path} has schema {self.fact('schema')}, not {SCHEMA}. Use the Sfumato that wrote it, or another file."
+                f"{self.path} has schema {found}, not {SCHEMA}. Use the Sfumato that wrote it, or another file."
             )
         if population is not None:
-            self._set_fact("id", os.urandom(16).hex(), "IGNORE")
             self._belong(population, UNNAMED if clients is None else self._keyed(clients))
 
     def _keyed(self, clients: str) -> str:
@@ -152,8 +163,9 @@ class Ledger:
 
     def _belong(self, population: str, clients: str) -> None:
         """Refuse to add up what was spent on others."""
-        self._set_fact("population", population, "IGNORE")
-        self._set_fact("clients", clients, "IGNORE")
+        with self._writing():
+            self._set_first("population", population)
+            self._set_first("clients", clients)
         if self.fact("population") != population:
             raise LedgerError(
                 f"{self.path} belongs to the population {self.fact('population')!r}, not {population!r}. Use another file."
@@ -172,6 +184,16 @@ class Ledger:
         return str(self.fact("id"))
 
     @property
+    def head(self) -> str:
+        """The hash of the last entry: it stands for all of them, in their order."""
+        with self.connected(to_write=False) as connection:
+            return Chain(connection).last()[1]
+
+    def was_at(self, head: str) -> bool:
+        """Whether that was its head at some time: then no entry up to there is gone or changed."""
+        return self._row("SELECT 1 FROM entries WHERE hash = ?", head) is not None
+
+    @property
     def assumptions(self) -> tuple[str, ...]:
         """What must hold for everything in it to add up, and what nobody checks."""
         found = []
@@ -179,7 +201,7 @@ class Ledger:
             found.append(
                 "all runs in the ledger have the same clients under the same numbers (no ids were given, so nobody checks)"
             )
-        if self._row("SELECT 1 FROM spending WHERE run LIKE ?", f"{PROMISE}%") is not None:
+        if self._row("SELECT 1 FROM counts WHERE run LIKE ?", f"{PROMISE}%") is not None:
             found.append(
                 "servers have drawn cohorts in secret, added the noise and begun no more rounds than they promised (nobody checks)"
             )
@@ -191,7 +213,7 @@ class Ledger:
 
     def note_trusting(self) -> None:
         """Note that some of it holds of a server that follows the protocol of a secure sum, and of no other."""
-        self._set_fact("trusting", "yes")
+        self.set_fact("trusting", "yes")
 
     @property
     def other_numbers(self) -> bool:
@@ -200,7 +222,7 @@ class Ledger:
 
     def note_other_numbers(self) -> None:
         """Note that they are; who has which is not kept."""
-        self._set_fact("other_numbers", "yes")
+        self.set_fact("other_numbers", "yes")
 
     @property
     def durable(self) -> bool:
@@ -211,6 +233,9 @@ class Ledger:
     def _writing(self) -> Iterator[sqlite3.Connection]:
         try:
             with self.connected() as connection:
+                if connection.in_transaction:  # inside of another
+                    yield connection
+                    return
                 connection.execute("BEGIN IMMEDIATE")
                 try:
                     yield connection
@@ -221,21 +246,28 @@ class Ledger:
                     raise
         except sqlite3.OperationalError as error:
             raise LedgerError(
-                f"{self.path} cannot be written: {error}. Nothing is drawn that it does not hold. Make room on its disk, or mend "
-                "its permissions, and go on."
+                f"{self.path} cannot be written: {error}. Nothing is drawn that it does not hold. Make room on its disk, or "
+                "correct its permissions, and resume."
             ) from error
 
     def fact(self, name: str) -> str | None:
-        """A public fact about the ledger."""
-        row = self._row("SELECT value FROM facts WHERE name = ?", name)
-        return None if row is None else str(row[0])
+        """The last value that a fact about the ledger was given; None if it has none, or it was taken away."""
+        row = self._row("SELECT value FROM entries WHERE kind = 'fact' AND name = ? ORDER BY number DESC LIMIT 1", name)
+        return None if row is None or row[0] is None else str(row[0])
 
-    def _set_fact(self, name: str, value: str, otherwise: str = "REPLACE") -> None:
+    def set_fact(self, name: str, value: str | None) -> None:
+        """State a fact about the ledger, in place of what was stated before; None takes it away."""
         with self._writing() as connection:
-            connection.execute(f"INSERT OR {otherwise} INTO facts VALUES (?, ?)", (name, value))
+            if self.fact(name) != value:
+                Chain(connection).append(FACT, name=name, value=value)
+
+    def _set_first(self, name: str, value: str) -> None:
+        """The same, unless it has a value."""
+        if self.fact(name) is None:
+            self.set_fact(name, value)
 
     def _rows(self, query: str, *values: object) -> list[Any]:
-        with self.connected() as connection:
+        with self.connected(to_write=False) as connection:
             return connection.execute(query, values).fetchall()
 
     def _row(self, query: str, *values: object) -> Any:
@@ -253,7 +285,7 @@ class Ledger:
     def remember_shared(self, shared: Ledger) -> None:
         """Note the shared ledger, and where it lies now; committed before its run spends anything."""
         assert shared.path is not None, "a ledger in memory is not shared"
-        self._set_fact("shared", json.dumps([str(shared.path.absolute()), shared.id]))
+        self.set_fact("shared", json.dumps([str(shared.path.absolute()), shared.id]))
 
     @property
     def budget(self) -> Budget | None:
@@ -266,11 +298,7 @@ class Ledger:
 
     def set_budget(self, budget: Budget | None) -> None:
         """Set the common budget, or take it away; it holds for every later reservation."""
-        if budget is not None:
-            self._set_fact("budget", json.dumps([budget.epsilon, budget.delta, budget.unit]))
-        elif self.fact("budget") is not None:
-            with self._writing() as connection:
-                connection.execute("DELETE FROM facts WHERE name = 'budget'")
+        self.set_fact("budget", None if budget is None else json.dumps([budget.epsilon, budget.delta, budget.unit]))
 
     @property
     def own_budgets(self) -> tuple[Budget, ...]:
@@ -284,38 +312,41 @@ class Ledger:
     def set_own_budgets(self, budgets: Iterable[Budget]) -> None:
         """Set clients' own budgets; they hold for every later reservation."""
         written = [[one.epsilon, one.delta, one.unit, one.clients, one.but] for one in budgets]
-        self._set_fact("own_budgets", json.dumps(written))
+        self.set_fact("own_budgets", json.dumps(written))
 
     def reserve(
         self,
         *,
         run: str,
         round: int,
-        attempt: int,
-        key: str,
-        inputs: str,
-        costs: Mapping[Unit, Cost],
+        costs: Costs,
+        attempt: int = 0,
+        name: str | None = None,
         seeded: bool = False,
     ) -> int:
-        """Commit a round's cost before it is computed; the number of the reservation, old or new."""
-        written = json.dumps({str(unit): cost.to_json() for unit, cost in costs.items()}, sort_keys=True)
-        with self._writing() as connection:
-            row = self._row("SELECT id, run, round, inputs, costs FROM spending WHERE key = ?", key)
-            if row is not None:
-                if row[1:] != (run, round, inputs, written):
-                    raise LedgerError(
-                        f"round {round + 1}: this noise was already drawn for another run, round or data, and using it twice "
-                        "would cancel it. Start a new run, with a secret of its own."
-                    )
-                return int(row[0])
-            self.check(costs)
-            cursor = connection.execute(
-                "INSERT INTO spending (run, round, attempt, key, inputs, costs, seeded) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (run, round, attempt, key, inputs, written, int(seeded)),
-            )
-            return int(cursor.lastrowid or 0)
+        """Commit what a round costs before anything of it is drawn; the number of the reservation.
 
-    def check(self, costs: Mapping[Unit, Cost]) -> None:
+        Every call is a new reservation. Only what has a `name`, such as the round of a seeded run, which draws the same noise
+        whenever it is begun, is reserved once: by the same run, for the same round and cost, and by no other.
+        """
+        with self._writing() as connection:
+            if name is not None:
+                row = self._row(
+                    "SELECT number, run, round, cost FROM entries WHERE kind = 'reserve' AND name = ?", name
+                )
+                if row is not None:
+                    if tuple(row[1:]) != (run, round, costs.digest):
+                        raise LedgerError(
+                            f"{self.path or 'the ledger'} has counted the noise of round {round + 1} already, for another run: two "
+                            "results with the same noise differ by no noise at all. Nothing was drawn: give another seed, or none."
+                        )
+                    return int(row[0])
+            self.check(costs)
+            return Chain(connection).reserve(
+                run=run, round=round, attempt=attempt, seeded=seeded, costs=costs, name=name
+            )
+
+    def check(self, costs: Costs) -> None:
         """Refuse what a budget does not suffice for, and write nothing; `reserve` does so in the transaction that it writes in."""
         common = () if self.budget is None else (self.budget,)
         for budget in (*common, *self.own_budgets):
@@ -325,98 +356,125 @@ class Ledger:
                     f"{self.path} has a budget for each {budget.unit}, but nothing is proven for {budget.unit}s in this round or "
                     "in an earlier one. Use another ledger."
                 )
-            epsilon = budget.spent(after.world, costs[budget.unit].world)  # a client that has stopped holds up nobody
+            # a client that has stopped holds up no other
+            epsilon = budget.spent(after.world, costs.by_unit[budget.unit].world)
             if epsilon > budget.epsilon:
                 raise BudgetExceeded(
                     f"the next round would bring all runs in {self.path} to epsilon {epsilon:.4g}, over their common budget"
                     f"{budget.whose} of {budget.epsilon:g} at delta {budget.delta:g}. The run stops here."
                 )
 
-    def settle(self, *reservations: int) -> None:
-        """Say that the output of rounds is stored."""
-        with self._writing() as connection:
-            connection.executemany(
-                "UPDATE spending SET settled = 1 WHERE id = ?", [(reservation,) for reservation in reservations]
-            )
+    def settle(self, run: str, *reservations: int, state: tuple[str, bytes] | None = None) -> None:
+        """State that the output of rounds is stored; `state` is that output and its name, to be stored in the same transaction.
 
-    def holds(self, key: str) -> bool:
-        """Whether a round with this key was reserved before."""
-        return self._row("SELECT 1 FROM spending WHERE key = ?", key) is not None
+        A killed process loses nothing of it. The disk is not waited for, as it is for every reservation: if the machine fails
+        before the next one, the last round is begun again, and counts twice.
+        """
+        if not reservations and state is None:
+            return
+        with self.connected() as connection:
+            connection.execute("PRAGMA synchronous=NORMAL")
+            try:
+                with self._writing():
+                    if reservations:
+                        Chain(connection).append(SETTLE, run=run, value=json.dumps(list(reservations)))
+                    if state is not None:
+                        connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", state)
+            finally:
+                connection.execute("PRAGMA synchronous=FULL")
 
-    def after(self, round: int) -> list[tuple[int, str]]:
-        """Attempt and inputs of every reservation from `round` on."""
-        rows = self._rows("SELECT attempt, inputs FROM spending WHERE round >= ?", round)
-        return [(int(attempt), str(inputs)) for attempt, inputs in rows]
+    def state(self, name: str) -> bytes | None:
+        """What `settle` stored last under a name."""
+        row = self._row("SELECT content FROM state WHERE name = ?", name)
+        return None if row is None else bytes(row[0])
+
+    def holds(self, name: str) -> bool:
+        """Whether something of this name was reserved before."""
+        return self._row("SELECT 1 FROM entries WHERE kind = 'reserve' AND name = ?", name) is not None
 
     def count_of(self, run: str) -> int:
         """How many reservations a run has."""
-        return int(self._row("SELECT COUNT(*) FROM spending WHERE run = ?", run)[0])
+        return int(self._row("SELECT COALESCE(SUM(times), 0) FROM counts WHERE run = ?", run)[0])
 
     def last_of(self, run: str) -> tuple[int, int] | None:
         """The highest round, and the highest attempt, that a run has reserved."""
-        round, attempt = self._row("SELECT MAX(round), MAX(attempt) FROM spending WHERE run = ?", run)
+        round, attempt = self._row(
+            "SELECT MAX(round), MAX(attempt) FROM entries WHERE kind = 'reserve' AND run = ?", run
+        )
         return None if round is None else (int(round), int(attempt))
-
-    @property
-    def inputs_changed(self) -> bool:
-        """Whether rounds were drawn on inputs that were not the same, or may have been others."""
-        return bool(self._row("SELECT COUNT(DISTINCT inputs) > 1 FROM spending")[0])
 
     @property
     def seeded(self) -> bool:
         """Whether any noise in it came from a seed."""
-        return self._row("SELECT 1 FROM spending WHERE seeded") is not None
+        return self._row("SELECT 1 FROM counts WHERE seeded") is not None
 
     @property
     def count(self) -> int:
         """How many reservations there are."""
-        return int(self._row("SELECT COUNT(*) FROM spending")[0])
+        return int(self._row("SELECT COALESCE(SUM(times), 0) FROM counts")[0])
 
     @property
     def rounds(self) -> int:
         """How many of them are of rounds, and not of a step that its run took before the first."""
-        return int(self._row("SELECT COUNT(*) FROM spending WHERE round >= 0")[0])
+        return int(self._row("SELECT COALESCE(SUM(times), 0) FROM counts WHERE NOT step")[0])
 
     def entries(self) -> list[Entry]:
         """All reservations, in order."""
-        rows = self._rows("SELECT id, run, round, attempt, seeded, settled, costs FROM spending ORDER BY id")
+        settled = {
+            number
+            for (value,) in self._rows("SELECT value FROM entries WHERE kind = 'settle'")
+            for number in json.loads(value)
+        }
+        costs = {digest: Costs.read(text) for digest, text in self._rows("SELECT digest, written FROM costs")}
+        rows = self._rows(
+            "SELECT number, run, round, attempt, seeded, cost FROM entries WHERE kind = 'reserve' ORDER BY number"
+        )
         return [
-            Entry(number, run, round, attempt, bool(seeded), bool(settled), _costs(written))
-            for number, run, round, attempt, seeded, settled, written in rows
+            Entry(number, run, round, attempt, bool(seeded), number in settled, dict(costs[cost].by_unit))
+            for number, run, round, attempt, seeded, cost in rows
         ]
 
-    def _counted(self) -> list[tuple[dict[Unit, Cost], int]]:
-        rows = self._rows("SELECT costs, COUNT(*) FROM spending GROUP BY costs ORDER BY MIN(id)")
-        return [(_costs(written), int(times)) for written, times in rows]
+    def _counted(self) -> list[tuple[Costs, int]]:
+        """Each cost and how often it occurred, in the order in which it occurred first."""
+        rows = self._rows(
+            "SELECT written, SUM(times) FROM counts JOIN costs ON cost = digest GROUP BY cost ORDER BY MIN(first)"
+        )
+        return [(Costs.read(written), int(times)) for written, times in rows]
 
     def spent(self, unit: Unit) -> Cost | None:
         """Everything spent so far on one unit, as one event per view; None if nothing is recorded or not all is proven."""
         return total(self._counted(), unit)
 
     def damage(self) -> list[str]:
-        """What is wrong with the file, in sentences."""
+        """What is wrong with the file, in sentences: pages, the chain of entries, and what is derived from them."""
         found = [str(row[0]) for row in self._rows("PRAGMA integrity_check") if row[0] != "ok"]
-        for number, written in self._rows("SELECT id, costs FROM spending ORDER BY id"):
+        before, reserved = "", set[int]()
+        known = {digest for (digest,) in self._rows("SELECT digest FROM costs")}
+        for place, (*said, hash) in enumerate(
+            self._rows(f"SELECT {', '.join(SAID)}, hash FROM entries ORDER BY number"), 1
+        ):
+            entry = dict(zip(SAID, said, strict=True))
+            if entry["number"] != place:
+                return [*found, f"entry {place} is missing"]
+            if link(before, said) != hash:
+                return [
+                    *found,
+                    f"entry {place} is not what was written: its hash does not follow from it and the entry before",
+                ]
+            before = hash
+            if entry["kind"] == RESERVE:
+                reserved.add(place)
+                if entry["cost"] not in known:
+                    found.append(f"the cost of entry {place} is missing")
+            elif entry["kind"] == SETTLE and not reserved.issuperset(json.loads(entry["value"])):
+                found.append(f"entry {place} settles what was not reserved")
+        for digest, written in self._rows("SELECT digest, written FROM costs"):
             try:
-                _costs(written)
+                if digest_of(written) != digest:
+                    found.append(f"the cost {digest[:8]} is not what was written")
+                Costs.read(written)
             except Exception as error:
-                found.append(f"reservation {number} cannot be read: {error}")
+                found.append(f"the cost {digest[:8]} cannot be read: {error}")
+        if sorted(self._rows("SELECT * FROM counts")) != sorted(self._rows(COUNTED)):
+            found.append("the counts are not those of the entries")
         return found
-
-
-def _uri(path: Path, mode: str) -> str:
-    return f"{path.absolute().as_uri()}?mode={mode}"
-
-
-def _connection(place: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(place, timeout=60.0, isolation_level=None, check_same_thread=False, uri=True)
-    try:
-        connection.execute("PRAGMA synchronous=FULL")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _costs(written: str) -> dict[Unit, Cost]:
-    return {Unit(unit): Cost.from_json(cost) for unit, cost in json.loads(written).items()}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sfumato.account.event import Nothing, Unit, compose, why_not_private
@@ -12,56 +12,74 @@ from sfumato.data.population import Population
 from sfumato.derive import Derivation, UnitDerivation
 from sfumato.errors import BudgetExceeded, LedgerError
 from sfumato.ledger.ledger import Budget, Ledger
-from sfumato.ledger.spent import Cost
+from sfumato.ledger.spent import Cost, Costs
 
 
 @dataclass(frozen=True)
 class Spending:
     """Reserves in every ledger before a round, and settles after it. `limits` are the run's own.
 
-    A step that a run takes before its first round is `ahead` of it: it is round -1 of the same run in the ledgers. Where a run
-    can be done in other ways than its name says (`once`), no round is ever replayed: what holds its noise already is another
-    run with the same seed, and their difference has no noise at all.
+    A step that a run takes before its first round is `ahead` of it: it is round -1 of the same run in the ledgers. `since` is the
+    round at which this start of the run began, and `attempt` how many rounds were begun before it and never stored. Where one
+    `run` may be reserved `once` only, what a ledger holds of it already is another run with the same seed.
     """
 
     own: Ledger
     shared: Ledger | None
     derivation: Derivation
     run: str
-    inputs: str
     seeded: bool
     limits: tuple[Budget, ...] = ()
     ahead: bool = False
+    since: int = 0
+    attempt: int = 0
     once: bool = False
     whole: bool = False  # one reservation is for all rounds together
+    _costs: dict[tuple[object, ...], Costs] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def reserve(self, number: int, attempt: int, key: str) -> list[tuple[Ledger, int]]:
-        """Commit one round to the shared ledger first: what is reserved there and nowhere else still counts there."""
-        if self.once and any(ledger.holds(key) for ledger in self._ledgers()):
+    def reserve(self, number: int, name: str | None) -> list[tuple[Ledger, int]]:
+        """Commit one round to the shared ledger first: what is reserved there and nowhere else still counts there.
+
+        `name` is that of noise which can be drawn again, as a seeded run's can.
+        """
+        if self.once and name is not None and any(ledger.holds(name) for ledger in self._ledgers()):
             raise LedgerError(
                 "the ledger has counted this noise already: another session had the same seed on the same records, and the "
                 "difference of what both release has no noise. Nothing was drawn: give another seed, or none."
             )
-        anew = attempt > 0  # a later attempt draws anew, whatever an earlier one paid for
-        costs = {unit: _cost(proof, number, anew) for unit, proof in self.derivation.units.items()}
+        costs = self.costs(number)
 
-        def number_in(ledger: Ledger) -> int:
+        def reserved_in(ledger: Ledger) -> int:
             return ledger.reserve(
                 run=self.run,
                 round=number - self.ahead,
-                attempt=attempt,
-                key=key,
-                inputs=self.inputs,
                 costs=costs,
+                attempt=self.attempt,
+                name=name,
                 seeded=self.seeded,
             )
 
-        return [(ledger, number_in(ledger)) for ledger in self._ledgers()]
+        return [(ledger, reserved_in(ledger)) for ledger in self._ledgers()]
 
-    def settle(self, reservations: list[tuple[Ledger, int]]) -> None:
-        """The output of these rounds is stored."""
-        for ledger in dict.fromkeys(ledger for ledger, _ in reservations):
-            ledger.settle(*(reservation for of, reservation in reservations if of is ledger))
+    def costs(self, number: int) -> Costs:
+        """What a round costs each unit; computed once for all rounds that cost the same."""
+        proofs = self.derivation.units
+        kind = tuple(proof.kind_of(number, self.since) for proof in proofs.values())
+        if kind not in self._costs:
+            self._costs[kind] = Costs({unit: _cost(proof, number, self.since) for unit, proof in proofs.items()})
+        return self._costs[kind]
+
+    def settle(self, reservations: list[tuple[Ledger, int]], store: Callable[[list[int]], None] | None = None) -> None:
+        """State that the output of these rounds is stored; `store` does so, and settles those of the run's own ledger."""
+        own, others = (
+            [number for ledger, number in reservations if (ledger is self.own) is is_own] for is_own in (True, False)
+        )
+        if store is None:
+            self.own.settle(self.run, *own)
+        else:
+            store(own)
+        if self.shared is not None:
+            self.shared.settle(self.run, *others)
 
     @contextmanager
     def connected(self) -> Iterator[None]:
@@ -74,16 +92,16 @@ class Spending:
     def _ledgers(self) -> list[Ledger]:
         return [self.own] if self.shared is None else [self.shared, self.own]
 
-    def affords(self, rounds: int, start: int, attempt: int) -> bool:
+    def affords(self, rounds: int, start: int) -> bool:
         """Whether rounds `start` to `rounds` stay within the run's own limits."""
-        return self._passed(rounds, start, attempt) is None
+        return self._passed(rounds, start) is None
 
-    def check(self, number: int, attempt: int, key: str) -> None:
-        """Stop before the round that would pass a limit of the run; a round that was reserved before is paid for.
+    def check(self, number: int) -> None:
+        """Stop before the round that would pass a limit of the run.
 
         What a ledger holds are the events of the plan, never who was drawn, so that a run stops there tells nothing else.
         """
-        if self.own.holds(key) or (found := self._passed(number + 1, number, attempt)) is None:
+        if (found := self._passed(number + 1, number)) is None:
             return
         limit, epsilon = found
         if self.ahead:
@@ -92,25 +110,30 @@ class Spending:
                 f"{limit.epsilon:g} at delta {limit.delta:g}. Nothing is drawn: give it more noise, or a larger budget."
             )
         done = f"{number} round{'' if number == 1 else 's'}"
+        again = f" Rounds that were interrupted count: {self.interrupted(number)}." if self.interrupted(number) else ""
         raise BudgetExceeded(
             f"round {number + 1} would bring epsilon{limit.whose} to {epsilon:.4g}, over the budget of {limit.epsilon:g} at delta "
-            f"{limit.delta:g}. The run stops after {done}; what was released stays within the budget."
+            f"{limit.delta:g}.{again} The run stops after {done}; what was released stays within the budget."
         )
 
-    def _passed(self, rounds: int, start: int, attempt: int) -> tuple[Budget, float] | None:
+    def interrupted(self, number: int) -> int:
+        """How many rounds were begun and never stored, where so many are."""
+        return max(0, self.own.rounds - number)
+
+    def _passed(self, rounds: int, start: int) -> tuple[Budget, float] | None:
         """The first limit that these rounds would pass, and what would be spent of it."""
         proof = self.derivation.primary
         spent = self.own.spent(proof.unit)
-        event = compose(spent.world if spent else Nothing(), proof.after(rounds, start, anew=attempt > 0))
+        event = compose(spent.world if spent else Nothing(), proof.after(rounds, start, self.since))
         every = ((limit, limit.spent(event)) for limit in self.limits)
         return next(((limit, epsilon) for limit, epsilon in every if epsilon > limit.epsilon), None)
 
 
-def _cost(proof: UnitDerivation, number: int, anew: bool) -> Cost:
-    world = proof.at(number, anew=anew)
+def _cost(proof: UnitDerivation, number: int, since: int) -> Cost:
+    world = proof.at(number, since=since)
     assert world is not None, "everyone's view has an event"
-    swapped = None if proof.swapped is None else _cost(proof.swapped, number, anew)
-    return Cost(proof.relation, world, proof.at(number, server=True, anew=anew), swapped)
+    swapped = None if proof.swapped is None else _cost(proof.swapped, number, since)
+    return Cost(proof.relation, world, proof.at(number, server=True, since=since), swapped)
 
 
 def open_shared(

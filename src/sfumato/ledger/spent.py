@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
 from sfumato.account.event import Event, Relation, Repeated, Unit, compose, from_json
@@ -35,12 +38,42 @@ class Cost:
         return Cost(Relation(value["relation"]), from_json(value["world"]), server, swapped)
 
 
-def total(costs: Iterable[tuple[Mapping[Unit, Cost], int]], unit: Unit) -> Cost | None:
+@dataclass(frozen=True)
+class Costs:
+    """What one reservation costs each unit for which something is proven. A ledger stores the text once, under its digest.
+
+    >>> Costs({}).text, Costs.read(Costs({}).text) == Costs({})
+    ('{}', True)
+    """
+
+    by_unit: Mapping[Unit, Cost]
+
+    @cached_property
+    def text(self) -> str:
+        return json.dumps({str(unit): cost.to_json() for unit, cost in self.by_unit.items()}, sort_keys=True)
+
+    @cached_property
+    def digest(self) -> str:
+        return digest_of(self.text)
+
+    @staticmethod
+    @lru_cache(maxsize=256)
+    def read(text: str) -> Costs:
+        """What `text` says; a pure function of it, so what was read once is not parsed again."""
+        return Costs({Unit(unit): Cost.from_json(cost) for unit, cost in json.loads(text).items()})
+
+
+def digest_of(text: str) -> str:
+    """SHA-256, in hexadecimal digits."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def total(costs: Iterable[tuple[Costs, int]], unit: Unit) -> Cost | None:
     """Everything that happened to one unit, from costs and how often each occurred; None if some of it is not proven.
 
     Where relations differ, all are stated under replace, which every one of them has; they do not add up otherwise.
     """
-    found = [(entry.get(unit), times) for entry, times in costs]
+    found = [(one.by_unit.get(unit), times) for one, times in costs]
     known = [(cost, times) for cost, times in found if cost is not None]
     if not known or len(known) < len(found):
         return None

@@ -94,6 +94,9 @@ class DpSgd(LocalPiece):
     def with_noise(self, noise_multiplier: float) -> DpSgd:
         return replace(self, law=self.law.with_noise(noise_multiplier))
 
+    def declared_records(self) -> int:
+        return max(1, self.records)
+
     def carry(self, claim: Claim) -> Claim:
         return pay_in_local_steps(claim, self.law, self.clip, self.order, self.batch, self.records, self.steps)
 

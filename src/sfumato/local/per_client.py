@@ -58,10 +58,9 @@ class PerClient(LocalPiece):
         """What one client trains by."""
         return self.default if client is None else self._own.get(client, self.default)
 
-    @property
-    def records(self) -> int:
+    def declared_records(self) -> int:
         """The fewest records that any client is declared to have."""
-        return min(getattr(piece, "records", 1) for piece in self.pieces)
+        return min(piece.declared_records() for piece in self.pieces)
 
     @property
     def one_by_one(self) -> bool:

@@ -84,6 +84,9 @@ class SecondMoments(LocalPiece):
             total += units.T @ units
         return clipped(packed(total / (self.records or max(len(x), 1)))[None].float(), 1.0)[0]
 
+    def declared_records(self) -> int:
+        return max(1, self.records)
+
     def carry(self, claim: Claim) -> Claim:
         if claim.unit is Unit.RECORD and not claim.relation_is_asked:
             claim = replace(claim, relation=self.relation)

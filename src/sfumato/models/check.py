@@ -15,8 +15,8 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
+from sfumato.digest import digest
 from sfumato.errors import BadValue, SfumatoError, UnsoundRound
-from sfumato.facts import facts
 from sfumato.gradients import KeyedMasks
 from sfumato.key import Key
 from sfumato.models.mode import training_mode
@@ -189,7 +189,7 @@ def _state(module: nn.Module) -> dict[str, Any]:
 def _snapshot(value: Any) -> Any:
     """What can be compared with a later snapshot; None for what cannot be looked into, such as a lambda."""
     if isinstance(value, torch.Tensor):
-        return facts(value)
+        return digest(value), value.requires_grad
     if isinstance(value, dict):
         return [(repr(key), _snapshot(item)) for key, item in value.items()]
     if isinstance(value, list | tuple | deque):

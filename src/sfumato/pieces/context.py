@@ -36,13 +36,15 @@ class Context:
     prepared: torch.Tensor | None = None
     state: torch.Tensor | None = None
     spare: bool = False
-    secret: Key | None = None  # at the server: the piece's own, of which each round's key is a child
+    stream: Key | None = (
+        None  # at the server: the piece's own from the run's start to its end, for noise over several rounds
+    )
 
-    def server_key(self, round: int) -> Key:
-        """The server piece's own key of any round: the same noise can be drawn again, and need not be stored."""
-        if self.secret is None:
+    def stream_key(self, round: int) -> Key:
+        """A server piece's key of any round since the run was started or resumed: that noise can be drawn again."""
+        if self.stream is None:
             raise BadValue("a client piece cannot have a key of the server: it would know the noise that hides others.")
-        return self.secret.child("round", number=round)
+        return self.stream.child("round", number=round)
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ class Noisy(Protocol):
 
 @dataclass(frozen=True)
 class Turn:
-    """Which round a cohort is drawn for: its number, its own key, and a key that stays the same for the whole run."""
+    """Which round a cohort is drawn for: its number, its own key, and one that stays the same until the run ends or is resumed."""
 
     round: int
     key: Key
@@ -130,6 +130,10 @@ class LocalPiece(Piece, Noisy, Protocol):
     def check(self, module: nn.Module, loss: LossPerRecord, example: Records) -> None:
         """Refuse a module or a loss before anything is spent (default: take any)."""
         return
+
+    def declared_records(self) -> int:
+        """How many records each client is declared to have at least (default: one)."""
+        return 1
 
     def trial(self) -> tuple[LocalPiece, int] | None:
         """A short version for measuring, and how many made-up records it wants; None: a core for each (default: itself, 32)."""

@@ -61,9 +61,17 @@ def known_of(request: Request, source: Source, auto: Auto) -> Known:
     elif not records and source.dataset is not None:
         records = source.dataset.pool.count // data.clients
     known = Known(
-        request.central, data.clients, records, source.outputs, source.shape, data.task, request.epsilon, request.chosen_delta,
-        None if source.public is None else source.public.name, auto.seconds,
-    )  # fmt: skip
+        central=request.central,
+        clients=data.clients,
+        records=records,
+        classes=source.outputs,
+        shape=source.shape,
+        task=data.task,
+        epsilon=request.epsilon,
+        delta=request.chosen_delta,
+        public=None if source.public is None else source.public.name,
+        seconds=auto.seconds,
+    )
     known = _with_settings(known, request, auto.kept)
     if features is not None:
         return _with_features(known, features, source)

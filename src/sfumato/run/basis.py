@@ -119,7 +119,7 @@ def basis_of(
     noise = found.get("basis_noise_multiplier") or word.noise or _shared_noise(request)
     round = with_noise(round, noise / one.ratio)
     proof = round.derive(population=population, dimension=numbers * (numbers + 1) // 2).primary
-    basis = Basis(word, noise, round, proof, source, shape, after)
+    basis = Basis(word=word, noise=noise, round=round, proof=proof, source=source, shape=shape, after=after)
     _check_affordable(request, basis)
     path = None if folder is None else folder / FILE
     return replace(basis, learnt=PrivatePCA.read(path)) if path is not None and path.exists() else basis

@@ -66,7 +66,17 @@ def gathered(
         test=None if test is None else test.name,
     )
     request = replace(request, recipe="", pieces=said or "", unnamed=unnamed or None, data=data, model=named)
-    return Prepared(request, population, test, model, objective, round, shape, outputs, {})
+    return Prepared(
+        request=request,
+        population=population,
+        test=test,
+        module=model,
+        objective=objective,
+        round=round,
+        input_shape=shape,
+        outputs=outputs,
+        counts={},
+    )
 
 
 def with_budgets(prepared: Prepared, given: Any, resumed: Path | None) -> Prepared:

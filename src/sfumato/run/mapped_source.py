@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from torch import Tensor
 
 from sfumato.data.load import data_folder
 from sfumato.data.population import PublicData, Records
-from sfumato.data.record_map import batched
+from sfumato.data.record_map import unchanged
 from sfumato.data.sets import Dataset
 from sfumato.errors import BadValue
 from sfumato.features import Features, cached, learns, mapped, parse_features
@@ -18,18 +18,6 @@ from sfumato.run.request import DataRequest
 from sfumato.run.source import Source
 
 _MOST_BYTES = 4 * 2**30  # of mapped records that are kept on disk; of more, clients are mapped when they are drawn
-
-
-@batched
-@dataclass(frozen=True)
-class _Finished:
-    """A scaling and features that have been applied already: their facts name the data."""
-
-    scaling: object
-    features: Features
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return x
 
 
 def with_features(data: DataRequest, found: Source) -> Source:
@@ -78,8 +66,10 @@ def with_steps(found: Source, features: Features) -> Source:
         return replace(found, population=found.population.mapped(features))
     dataset = found.dataset
     pool = Records(mapped(features, dataset.pool.x, dataset.scaling), dataset.pool.y)
-    scaling, assumes = _Finished(dataset.scaling, features), (*dataset.assumes, *features.assumptions)
-    return replace(found, dataset=replace(dataset, pool=pool, scaling=scaling, origin=dataset.stored, assumes=assumes))
+    assumes = (*dataset.assumes, *features.assumptions)
+    return replace(
+        found, dataset=replace(dataset, pool=pool, scaling=unchanged, origin=dataset.stored, assumes=assumes)
+    )
 
 
 def _mapped(public: PublicData, features: Features, kept: Path) -> PublicData:
@@ -90,6 +80,5 @@ def _mapped(public: PublicData, features: Features, kept: Path) -> PublicData:
 def _mapped_set(dataset: Dataset, features: Features, kept: Path) -> Dataset:
     """The data set of mapped records; who its people are does not change."""
     x = cached(features, dataset.pool.x, kept, dataset.stored, dataset.scaling)
-    scaling = _Finished(dataset.scaling, features)
-    assumes = features.assumptions
-    return replace(dataset, pool=Records(x, dataset.pool.y), scaling=scaling, origin=dataset.stored, assumes=assumes)
+    pool, assumes = Records(x, dataset.pool.y), features.assumptions
+    return replace(dataset, pool=pool, scaling=unchanged, origin=dataset.stored, assumes=assumes)

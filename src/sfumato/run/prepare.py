@@ -22,7 +22,7 @@ from sfumato.models import build as build_model
 from sfumato.objective import Objective, classification, multi_label, next_character, regression
 from sfumato.pieces.sampler import FixedSize
 from sfumato.planning.auto import Choice
-from sfumato.round import Round
+from sfumato.round import Round, Unproven
 from sfumato.run.auto import Auto
 from sfumato.run.basis import Basis, basis_of
 from sfumato.run.budgeted import budgeted
@@ -95,6 +95,8 @@ def prepare(
     records = example(population, test)
     shape = tuple(records.x.shape[1:])
     trained, basis = built(request, source.public, outputs), None
+    if not found:
+        refuse_unrequested(request, trained)
     if parted.word is not None:
         basis = basis_of(request, parted, trained, source, shape, found or {}, folder)
         source = basis.mapped
@@ -103,8 +105,21 @@ def prepare(
     module = taking(model_of(request.model, shape, outputs), records.inputs)
     spent = None if basis is None else basis.event
     round = round_of(request, found or {}, trained, budgets, source.public, Layout.of(module), spent)
-    facts = shape, outputs, source.counts, budgets, source.public, choices, basis
-    return Prepared(request, population, test, module, objective, round, *facts)
+    return Prepared(
+        request=request,
+        population=population,
+        test=test,
+        module=module,
+        objective=objective,
+        round=round,
+        input_shape=shape,
+        outputs=outputs,
+        counts=source.counts,
+        budgets=budgets,
+        public=source.public,
+        choices=choices,
+        basis=basis,
+    )
 
 
 def model_of(request: ModelRequest, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
@@ -133,6 +148,17 @@ def built(request: Request, public: PublicData | None, outputs: int) -> Round:
     return round
 
 
+def refuse_unrequested(request: Request, round: Round) -> None:
+    """Refuse a recipe whose privacy is not proven, unless the request says that it may run all the same."""
+    if not round.unproven or request.unproven or request.pieces is not None:
+        return
+    said = round.unproven if isinstance(round.unproven, Unproven) else Unproven()
+    raise BadValue(
+        f"{request.recipe}: its privacy could not be proven{f', for {said.step}' if said.step else ''}. Give --unproven and no "
+        "--epsilon (in a config: unproven = true) to run it all the same, without a guarantee."
+    )
+
+
 def round_of(
     request: Request,
     found: Mapping[str, Any],
@@ -143,7 +169,7 @@ def round_of(
     spent: Event | None = None,
 ) -> Round:
     """The Round with its noise, where so much was `spent` before the first."""
-    clients, name = request.data.clients, request.recipe
+    clients = request.data.clients
     if request.pieces is not None:
         return round
     dimension = round.local.message_length(layout)
@@ -154,13 +180,10 @@ def round_of(
     if (noise_multiplier := found.get("noise_multiplier")) is not None:
         return with_noise(round, noise_multiplier) if request.epsilon and not request.noise_is_given else round
     if request.epsilon is not None and not request.noise_is_given:
-        if round.unproven:
-            raise BadValue(
-                f"epsilon={request.epsilon}: what {name or 'this round'} does here is not proven, so no noise meets an epsilon. "
-                "Give --noise-multiplier, e.g. 1.0, and no --epsilon; what is claimed, and what is known of that noise, is printed."
-            )
         target = {"epsilon": request.epsilon, "delta": request.chosen_delta}
-        round = calibrate(round, **target, rounds=request.rounds, population=clients, dimension=dimension, before=spent)
+        round = calibrate(
+            round, **target, rounds=request.reservations, population=clients, dimension=dimension, before=spent
+        )
     return budgeted(round, None, request, clients, dimension)
 
 

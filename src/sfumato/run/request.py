@@ -131,6 +131,16 @@ class Request:
         False, "Write norms, cohort sizes and personal accuracy to a folder of their own: NOT private."
     )
     keep_releases: bool = _asked(False, "Keep the model of every round in the run's folder: released values only.")
+    checkpoint_every: int = _asked(
+        1, "Rounds between checkpoints: an interruption makes at most that many rounds count twice."
+    )
+    restarts: int = _asked(
+        0,
+        "Interruptions that the budget plans for, each for checkpoint-every rounds more; without, a run ends that much earlier.",
+    )
+    keep_personal: bool = _asked(
+        False, "Keep clients' personal models after the run, to train it further: NOT private."
+    )
     unproven: bool = _asked(False, "Train what cannot be proven; no epsilon is printed.")
     secure: bool = _asked(False, "Exact noise on a grid: the guarantee then assumes nothing of floating point.")
     data: DataRequest = field(default_factory=DataRequest)
@@ -140,10 +150,15 @@ class Request:
     federation: dict[str, Any] = field(default_factory=dict)  # of a run between machines: who, where, which shapes
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "evaluate_every"):
+        for name, least in (("rounds", 1), ("evaluate_every", 1), ("checkpoint_every", 1), ("restarts", 0)):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise BadValue(f"{name}={value}: at least 1, as a whole number.")
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise BadValue(f"{name}={value}: at least {least}, as a whole number.")
+        if self.restarts and (self.epsilon is None or self.noise_is_given):
+            raise BadValue(
+                f"restarts={self.restarts}: a budget that finds the noise plans for them. Give --epsilon and no noise, or leave "
+                "--restarts out."
+            )
         if self.data.clients < (self.data.name == "digits"):
             raise BadValue(f"clients={self.data.clients}: at least 1.")
         if not self.model.name and self.pieces is None:
@@ -166,6 +181,11 @@ class Request:
         if self.delta is not None:
             return self.delta
         return default_delta(None if self.data.counted else self.units)
+
+    @property
+    def reservations(self) -> int:
+        """How many rounds the budget pays for: those to train, and those that planned interruptions make count twice."""
+        return self.rounds + self.restarts * self.checkpoint_every
 
     @property
     def central(self) -> bool:

@@ -12,11 +12,10 @@ from typing import Any
 from safetensors.torch import save
 from torch import nn
 
-from sfumato.account import accountant
-from sfumato.account.event import NonPrivate, Nothing, Unit, compose
+from sfumato.account.event import NonPrivate, Unit
 from sfumato.calibration import noise_and_clip
 from sfumato.derive import Derivation
-from sfumato.engine.checkpoint import Checkpoint, write_atomically
+from sfumato.engine.checkpoint import Checkpoint, remove_private, write_atomically
 from sfumato.engine.plan import Plan
 from sfumato.engine.simulate import job_of, open_own, simulate
 from sfumato.engine.simulation import Progress, Simulation
@@ -27,7 +26,15 @@ from sfumato.ledger.ledger import Budget, Ledger
 from sfumato.objective import evaluate
 from sfumato.run.basis import FILE, STEP, Basis
 from sfumato.run.clients import clients_of
-from sfumato.run.folder import Line, locked_folder, read_lines, write_diagnostics
+from sfumato.run.folder import (
+    Line,
+    even_times,
+    last_round,
+    locked_folder,
+    read_lines,
+    released_files,
+    write_diagnostics,
+)
 from sfumato.run.personal_scores import PersonalScores
 from sfumato.run.prepare import Prepared, model_of
 from sfumato.run.releases import write_release
@@ -35,8 +42,6 @@ from sfumato.run.request import ModelRequest
 from sfumato.run.summary import basis_noise, planned_round, resolved, summary
 from sfumato.several_inputs import own_module
 from sfumato.voting.told import told
-
-_CHECKPOINT_SECONDS = 1.0  # where rounds are single steps, which take less time than a checkpoint
 
 
 class Run:
@@ -82,13 +87,17 @@ class Run:
             first = {"noise_multiplier": noise, "round": planned_round(self.prepared), **basis_noise(self.prepared)}
             write_atomically(folder / "run.toml", request.to_toml(first))
         self.simulation = self._simulation(resume)
-        done = self.simulation.start.round
+        done, shown = self.simulation.start.round, last_round(folder)
+        if shown > self.ledger.rounds:
+            raise LedgerError(
+                f"{self.ledger.path} holds {self.ledger.rounds} rounds, and {shown} were shown, so what was spent is not known. "
+                "Restore the ledger, or start a new run in another folder."
+            )
         if done > request.rounds:
             raise BadValue(f"rounds={request.rounds}: {folder} has {done} rounds behind it. Ask for more than these.")
         if done < request.rounds:  # what an earlier end wrote is about to be untrue
             (folder / "run.json").unlink(missing_ok=True)
         self.lines = read_lines(folder, done) if resume else []
-        self._epsilons = self._epsilon_table()
         self._scores = PersonalScores(self.prepared.population, self.prepared.objective)
         write_atomically(folder / "run.toml", request.to_toml(resolved(self.prepared, self.simulation)))
 
@@ -109,16 +118,13 @@ class Run:
             device=request.device,
             diagnostics=request.diagnostics,
             cohort=self._cohort,
-            checkpoint_seconds=_CHECKPOINT_SECONDS if request.central else 0.0,
+            checkpoint_every=request.checkpoint_every,
             ledger=self._ledger,
             **self._same,
         )
-        if basis is not None and simulation.ledger.count == simulation.ledger.rounds:
+        if self.prepared.basis is not None and (problem := _problem(self.prepared.basis, simulation)):
             simulation.cohort.close()
-            raise LedgerError(
-                f"{simulation.ledger.path} does not hold what the basis of this run has cost, so what was spent is not known. "
-                "Restore the ledger, or start a new run in another folder."
-            )
+            raise LedgerError(problem)
         return simulation
 
     @property
@@ -184,26 +190,9 @@ class Run:
         """What was spent, as a sentence; on one client, if it is named; at the run's delta, if no other is given."""
         return self.simulation.guarantee(self.delta if delta is None else delta, unit, server, client)
 
-    def _epsilon_table(self) -> dict[int, float | None]:
-        """Epsilon after each round, if every round goes as planned."""
-        proof = self.derivation.primary
-        rounds = self.prepared.request.rounds
-        if isinstance(proof.world, NonPrivate):
-            return {}
-        every = self.prepared.request.evaluate_every
-        shown = sorted({*range(every, rounds + 1, every), rounds})
-        price, basis = accountant("auto"), self.prepared.basis
-        before = Nothing() if basis is None else basis.event
-        return {number: price.epsilon(compose(before, proof.after(number)), self.delta) for number in shown}
-
     def epsilon(self, progress: Progress) -> float | None:
-        """What the ledger says; the table serves while every round was reserved once."""
-        if isinstance(self.derivation.primary.world, NonPrivate):
-            return None
-        reserved = progress.round + (self.prepared.basis is not None)
-        if self.ledger.count == reserved and progress.round in self._epsilons:
-            return self._epsilons[progress.round]
-        return progress.epsilon(self.delta)
+        """What the ledger says; priced when it is shown."""
+        return None if isinstance(self.derivation.primary.world, NonPrivate) else progress.epsilon(self.delta)
 
     def __iter__(self) -> Iterator[Progress]:
         try:
@@ -215,7 +204,16 @@ class Run:
         start, rounds = self.start, self.prepared.request.rounds
         if start.round > (self.lines[-1].round if self.lines else 0):  # killed after the checkpoint, before the line
             shown = self.simulation.reported(start)
-            now = Progress(start.round, rounds, shown, 0.0, self.derivation, self.simulation, None, start.memory)
+            now = Progress(
+                round=start.round,
+                rounds=rounds,
+                params=shown,
+                seconds=0.0,
+                derivation=self.derivation,
+                run=self.simulation,
+                diagnostics=None,
+                memory=start.memory,
+            )
             self._write(now, folder)
             yield now
         try:
@@ -225,7 +223,7 @@ class Run:
         except BudgetExceeded as error:
             self.finish(str(error))
             raise
-        self.finish()
+        self.finish(self.simulation.stopped)
 
     def _write(self, progress: Progress, folder: Path) -> None:
         """A line of metrics.jsonl; of the diagnostics too, if they were asked for."""
@@ -235,7 +233,12 @@ class Run:
             write_release(folder, progress.round, progress.params)
         metrics = self._measured(progress.module) if due else {}
         epsilon = self.epsilon(progress) if due else None
-        line = Line(progress.round, epsilon, metrics.get(self.prepared.objective.primary), metrics)
+        line = Line(
+            round=progress.round,
+            epsilon=epsilon,
+            accuracy=metrics.get(self.prepared.objective.primary),
+            metrics=metrics,
+        )
         self.seconds += progress.seconds
         self.lines.append(line)
         line.append(folder, wait=due)
@@ -257,8 +260,7 @@ class Run:
         if self.folder is None:
             raise BadValue("this run has no folder, so there is nothing to write. Give simulate a folder.")
         self.simulation.store()
-        last = Checkpoint.read(self.folder)
-        assert last is not None, "a run in a folder has a checkpoint"
+        last = self.simulation.now
         module = copy.deepcopy(self.prepared.module)
         self.simulation.job.slots.layout.write(self.simulation.reported(last), module)
         state = {name: value.detach().clone().contiguous() for name, value in own_module(module).state_dict().items()}
@@ -268,8 +270,11 @@ class Run:
         votes = told(self.prepared.round, last.state, module, self.derivation.primary.stddev)
         found = summary(self.prepared, self.simulation, last.round, stopped, metrics, votes)
         write_atomically(self.folder / "run.json", json.dumps(found, indent=2) + "\n")
+        if not self.prepared.request.keep_personal:
+            remove_private(self.folder)
         if self._page is not None:
             self._page(self.folder)
+        even_times(released_files(self.folder))
 
     def forget(self) -> None:
         """Close it, and remove its folder if it is new and nothing was reserved: then the run can be asked for again."""
@@ -297,3 +302,21 @@ class Run:
     def _release(self) -> None:
         if self._lock is not None:
             self._lock.release()
+
+
+def _problem(basis: Basis, simulation: Simulation) -> str:
+    """Why the ledger does not hold what the basis is said to cost; nothing, if it does."""
+    path = simulation.ledger.path
+    steps = [entry for entry in simulation.ledger.entries() if entry.round < 0]
+    if not steps:
+        return (
+            f"{path} does not hold what the basis of this run has cost, so what was spent is not known. Restore the ledger, or "
+            "start a new run in another folder."
+        )
+    held = [entry.costs[basis.round.unit].world for entry in steps]
+    if other := next((event for event in held if event != basis.event), None):
+        return (
+            f"basis_noise_multiplier={basis.noise}: {path} holds a basis with {other.words()}, which is what was drawn. Put the "
+            "number in run.toml back to what it was."
+        )
+    return ""

@@ -201,13 +201,22 @@ def _named(data: DataRequest, unscaled: bool) -> Source:
     if data.public_records is not None:
         dataset = hold_out(dataset, data.public_records, Key.from_seed(data.split_seed), "public")
     public = None if data.public_records is None else dataset.validation
-    return Source(data.outputs or dataset.classes, dataset.test, dataset, None, dataset.counts, public)
+    return Source(
+        outputs=data.outputs or dataset.classes,
+        test=dataset.test,
+        dataset=dataset,
+        population=None,
+        counts=dataset.counts,
+        public=public,
+    )
 
 
 def _own(data: DataRequest, joined: bool, elsewhere: Population | None) -> Source:
     if elsewhere is None and is_table(data.name):
         table = table_of(data, joined)
-        return Source(table.outputs, table.test, None, table.population, public=table.public)
+        return Source(
+            outputs=table.outputs, test=table.test, dataset=None, population=table.population, public=table.public
+        )
     if elsewhere is not None:
         population, test = elsewhere, None
     elif is_import_path(data.name):
@@ -226,7 +235,7 @@ def _own(data: DataRequest, joined: bool, elsewhere: Population | None) -> Sourc
             f"data {data.name!r} does not say how many outputs a model needs. Give --outputs, e.g. the classes."
         )
     population = population if joined else population.declared(data.clients)
-    return Source(data.outputs, test, None, population)
+    return Source(outputs=data.outputs, test=test, dataset=None, population=population)
 
 
 def _imported(data: DataRequest) -> tuple[Population, PublicData | None]:

@@ -140,6 +140,7 @@ def summary(
         "guarantees": {
             str(unit): {view: found.to_json() for view, found in views.items()} for unit, views in guarantees.items()
         },
+        "ledger_head": simulation.ledger.head,
         "nonprivate": prepared.round.nonprivate,
         "unproven": simulation.unproven(delta),
         "stopped": stopped,

@@ -67,7 +67,7 @@ def table_of(data: DataRequest, joined: bool) -> FoundTable:
             raise BadValue(f"--test-data {data.test}: give a table with the same columns, .csv or .parquet.")
         test = public_of(read_table(data.test, columns), columns, data.test)
     shared = None if public is None or data.public is None else public_of(public, columns, data.public)
-    return FoundTable(population, columns.outputs, test, shared)
+    return FoundTable(population=population, outputs=columns.outputs, test=test, public=shared)
 
 
 def _for_task(columns: Columns, data: DataRequest) -> Columns:

@@ -21,21 +21,22 @@ from sfumato.account.calibrate import calibrate_noise
 from sfumato.account.event import Event, GaussianEvent, Relation, Unit, compose
 from sfumato.account.selected import Selected, runs
 from sfumato.calibration import with_noise
+from sfumato.claim import text
 from sfumato.derive import Derivation, UnitDerivation
+from sfumato.digest import digest
 from sfumato.engine.checkpoint import write_atomically
 from sfumato.engine.plan import Plan
 from sfumato.engine.simulate import simulate
 from sfumato.engine.simulation import Simulation
 from sfumato.errors import BadValue, NotFinite
 from sfumato.exact_draws import below
-from sfumato.facts import digest
 from sfumato.key import Key
 from sfumato.ledger.ledger import Ledger
 from sfumato.ledger.spending import open_shared
-from sfumato.ledger.spent import Cost
+from sfumato.ledger.spent import Cost, Costs
 from sfumato.objective import evaluate
 from sfumato.round import Round
-from sfumato.run.folder import Line, locked_folder
+from sfumato.run.folder import Line, even_times, locked_folder
 from sfumato.run.prepare import Prepared
 from sfumato.run.summary import resolved, summary
 from sfumato.tuning.candidates import Settings, with_settings
@@ -110,32 +111,31 @@ class Selection:
         is nothing to go on with, since going on would tell of runs that nobody may see.
         """
         seeded = None if seed is None else Key.from_seed(seed).child("selection", of=self._name())
-        root = Key.from_secret(os.urandom(32)) if seeded is None else seeded
+        name = os.urandom(16).hex() if seeded is None else seeded.child("name").digest
         lock = locked_folder(folder, resume=False)
         try:
             try:
-                ledger, shared, reserved = self._reserve(folder, root, seed is not None)
+                ledger, shared, reserved = self._reserve(folder, name, seed is not None)
             except Exception:
                 lock.forget_run()  # refused, so nothing is paid
                 raise
+            root = Key.from_system() if seeded is None else seeded
             simulation, module, settings, score = self._best(root, seed is not None)
             simulation.spending = replace(simulation.spending, own=ledger, shared=shared, whole=True)
             prepared = self.candidates[self.settings.index(settings)]
             _write(folder, prepared, simulation, module, {**self._told(), "settings": dict(settings), "score": score})
             for held, number in reserved:
-                held.settle(number)
-            for path in folder.iterdir():
-                os.utime(path)  # those of the first files would tell how long all runs took
+                held.settle(name, number)
+            even_times(folder.iterdir())  # all of them: those of the first would tell how long all runs took
         finally:
             lock.release()
         return simulation
 
     def _name(self) -> str:
-        """Names whatever decides what comes out: with other settings or data a seed gives another selection, which is paid for."""
+        """What decides which numbers a seed gives: a selection with other settings draws others."""
         one = self.candidates[0]
-        data = one.population.fingerprint or os.urandom(32)
-        rounds = [candidate.round for candidate in self.candidates]
-        return digest(rounds, one.request.rounds, self.scoring, self.law, data, one.module, one.objective.loss)
+        rounds = [text(candidate.round) for candidate in self.candidates]
+        return digest(rounds, one.request.rounds, one.request.description, text(self.scoring), text(self.law))
 
     def _told(self) -> dict[str, Any]:
         """What is public of it beforehand."""
@@ -143,15 +143,18 @@ class Selection:
         assert isinstance(event, Selected)
         return {"candidates": [dict(settings) for settings in self.settings], "runs_on_average": event.mean}
 
-    def _reserve(self, folder: Path, root: Key, seeded: bool) -> tuple[Ledger, Ledger | None, list[tuple[Ledger, int]]]:
-        prepared, name = self.candidates[0], root.child("name").digest
+    def _reserve(self, folder: Path, name: str, seeded: bool) -> tuple[Ledger, Ledger | None, list[tuple[Ledger, int]]]:
+        prepared = self.candidates[0]
         request, population = prepared.request, prepared.population
         derivation = prepared.round.derive(population=population.size, dimension=_dimension(prepared, prepared.round))
         own = Ledger(folder / "ledger.sqlite", population.name, population.identity)
         given = Path(request.ledger) if request.ledger else None
         shared = open_shared(own, given, name, population, derivation, seeded, request.force_ledger)
         reserved = [
-            (held, held.reserve(run=name, round=0, attempt=0, key=name, inputs="", costs=self.costs, seeded=seeded))
+            (
+                held,
+                held.reserve(run=name, round=0, costs=Costs(self.costs), name=name if seeded else None, seeded=seeded),
+            )
             for held in (shared, own)
             if held is not None
         ]

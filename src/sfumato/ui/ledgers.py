@@ -35,7 +35,7 @@ def contents(runs: Runs, name: str, delta: float | None) -> dict[str, Any]:
     if path not in runs.ledgers:
         check_own(path)
     book = Ledger(path, None)
-    with book.connected():
+    with book.connected(to_write=False):
         if damage := book.damage():
             raise LedgerError(f"{path.name} is damaged: " + "; ".join(damage))
         at = check_delta(_own_delta(book) if delta is None else delta)

@@ -14,10 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sfumato.data.fingerprint import of_tensors
 from sfumato.data.population import Records
+from sfumato.digest import cache_key
 from sfumato.errors import BadValue
-from sfumato.facts import digest
 from sfumato.gradients import LossPerRecord, OneByOne
 from sfumato.key import Key
 from sfumato.local.sgd import Sgd
@@ -111,23 +110,24 @@ class Teacher(Voter):
     def ballots(self, task: Task, questions: Tensor, classes: int) -> Tensor:
         votes = torch.zeros(len(task.clients), len(questions), classes, device=questions.device)
         trained_by = type(self), self.training, self.module, self._public, task.loss, classes, torch.get_num_threads()
-        questions, settings = self._scaled(questions), digest(*trained_by)
+        questions, settings = self._scaled(questions), None if self._public is None else cache_key(*trained_by)
         for place, records in enumerate(task.clients):
             if records.count:
                 module = self._taught(task.only(place), classes, settings)
                 votes[place] = self.votes(_outputs(module, questions, classes))
         return votes
 
-    def _taught(self, task: Task, classes: int, settings: str) -> nn.Module:
-        """The teacher of one client, from memory if the very same was trained before, on the same data with the same key."""
+    def _taught(self, task: Task, classes: int, settings: str | None) -> nn.Module:
+        """The teacher of one client, from memory if the same was trained before on the same data with the same key."""
         x, y = (part.clone() for part in task.clients[0])  # where they lay could change how they are rounded
         records = Records(self._scaled(x), y)
         client, (key,) = task.ids[0] if task.ids else 0, task.lasting or task.keys
-        name = (key.digest, settings, of_tensors(records, client))
-        row = _KNOWN.get(name)
+        name = None if settings is None else cache_key(key.digest, settings, records, client)
+        row = None if name is None else _KNOWN.get(name)
         if row is None:
             row = self._trained(_fresh(self.of_client(client), records.x, classes), task.loss, records, key, client)
-            _KNOWN.put(name, row)
+            if name is not None:
+                _KNOWN.put(name, row)
         module = _fresh(self.of_client(client), records.x, classes)
         Layout.of(module).write(row, module)
         return module
@@ -136,9 +136,9 @@ class Teacher(Voter):
         return x if self.scale is None else self.scale(x)
 
     @cached_property
-    def _public(self) -> str:
-        """The facts of what is public and long, and does not change."""
-        return digest(self.adapt, self.scale)
+    def _public(self) -> str | None:
+        """The digest of what is public and long, and does not change."""
+        return cache_key(self.adapt, self.scale)
 
     def _trained(self, module: nn.Module, loss: LossPerRecord, records: Records, key: Key, client: int) -> Row:
         layout, key = Layout.of(module), key.child("teacher")
@@ -195,15 +195,15 @@ class _Memory:
     """Trained rows of this process, the last used ones up to so many bytes; training again gives the same."""
 
     def __init__(self, bytes_: int) -> None:
-        self.left, self.rows, self.lock = bytes_, OrderedDict[tuple[str, ...], Row](), threading.Lock()
+        self.left, self.rows, self.lock = bytes_, OrderedDict[str, Row](), threading.Lock()
 
-    def get(self, name: tuple[str, ...]) -> Row | None:
+    def get(self, name: str) -> Row | None:
         with self.lock:
             if name in self.rows:
                 self.rows.move_to_end(name)
             return self.rows.get(name)
 
-    def put(self, name: tuple[str, ...], row: Row) -> None:
+    def put(self, name: str, row: Row) -> None:
         with self.lock:
             if name not in self.rows:
                 self.rows[name] = row

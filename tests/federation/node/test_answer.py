@@ -120,7 +120,7 @@ def test_data_that_change_while_they_are_read(tmp_path: Path) -> None:
 )
 def test_records_of_another_shape(tmp_path: Path, records: Records) -> None:
     log: list[str] = []
-    node = node_of(tmp_path, log=log, data=lambda: Population("set", 1, lambda number: Client(records), "name"))
+    node = node_of(tmp_path, log=log, data=lambda: Population("set", 1, lambda number: Client(records), is_fixed=True))
     assert node(letter_of(PRIVATE)).kind == "refused.shape"
     assert "where the terms say" in log[-1]
 
@@ -130,7 +130,7 @@ def test_a_failure_says_nothing(tmp_path: Path) -> None:
         raise RuntimeError("patient 4711 has no left eye")
 
     log: list[str] = []
-    node = node_of(tmp_path, log=log, data=lambda: Population("set", 1, load, "name"))
+    node = node_of(tmp_path, log=log, data=lambda: Population("set", 1, load, is_fixed=True))
     reply = node(letter_of(PRIVATE))
     assert (reply.kind, reply.facts, reply.tensors) == ("failed", {}, {})
     errors = tmp_path / "errors" / "errors.log"
@@ -176,7 +176,7 @@ def test_a_handler_for_a_further_kind(tmp_path: Path) -> None:
 
 
 def test_a_check_spends_and_loads_nothing(tmp_path: Path) -> None:
-    node = node_of(tmp_path, data=lambda: Population("set", 1, lambda number: pytest.fail("loaded"), "name"))
+    node = node_of(tmp_path, data=lambda: Population("set", 1, lambda number: pytest.fail("loaded"), is_fixed=True))
     assert node(letter_of(PRIVATE, "check")).kind == "ok"
     assert ledger_of(tmp_path).count == 0
     assert node(letter_of(replace(PRIVATE, delta=0.1), "check")).kind == "ok"  # nor does it bind the run's name

@@ -183,7 +183,7 @@ def recording(loads: list[int]) -> Population:
         loads.append(number)
         return PEOPLE.client(1)
 
-    return Population("set", 1, load, "fingerprint")
+    return Population("set", 1, load, is_fixed=True)
 
 
 def test_a_file_that_may_not_be_written(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ class Recorded:
         self.node = Node(policy, data=self.find, log=self.log.append, clock=lambda: self.now)
 
     def find(self) -> Population:
-        return Population("set", 1, self.load, "fingerprint")
+        return Population("set", 1, self.load, is_fixed=True)
 
     def load(self, number: int) -> Client:
         self.loads.append(number)

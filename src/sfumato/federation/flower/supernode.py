@@ -70,7 +70,7 @@ def _set(module: ModuleType, name: str, value: object) -> None:
     """Only what is there: another Flower would silently be as slow as it likes."""
     if not hasattr(module, name):
         raise SystemExit(
-            f"{module.__name__} has no {name}: this is not the Flower that Sfumato was written for (1.41.0)."
+            f"{module.__name__} has no {name}: this is not a Flower that Sfumato was written for (1.40 to 1.42)."
         )
     setattr(module, name, value)
 

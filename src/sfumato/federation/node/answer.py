@@ -1,13 +1,14 @@
-"""A node's answers: a pure function of a letter, node.toml, and what lies in the node's own folder. It knows of no network.
+"""A node's replies to a server: what they are is decided by a letter, node.toml and the node's own folder. It knows of no network.
 
-The order is: check (public facts, node.toml, the ledgers), reserve (committed to disk), load, train, answer. Refusals leave as
-codes, never as text; why, stands in the owner's own log. No code depends on the records, but for what cannot be avoided:
-their shape or type is not that of the terms; they changed since the same question was asked, or while they were read; training
-failed on them.
+The order is: check (public facts, node.toml, the ledgers), reserve (committed to disk), draw, load, train, store, reply. Every
+answer is drawn from 32 fresh bytes of the system, which serve it alone; a request that arrives again gets the stored reply.
+Refusals leave as codes, never as text; the reasons are in the owner's own log. No code depends on the records, but for what cannot
+be avoided: their shape or type is not that of the terms; they changed while they were read; training failed on them.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,12 +17,11 @@ from contextlib import contextmanager
 import torch
 from safetensors.torch import save
 
-from sfumato.data.fingerprint import of_tensors
 from sfumato.data.population import Population
+from sfumato.digest import digest
 from sfumato.engine.checkpoint import write_atomically
 from sfumato.engine.clients import START, Clients, Total
 from sfumato.engine.plan import Plan
-from sfumato.facts import digest
 from sfumato.federation.node.asked import Asked
 from sfumato.federation.node.books import Books, unwritable
 from sfumato.federation.node.costs import Dues
@@ -30,8 +30,8 @@ from sfumato.federation.node.log import Log, file_log
 from sfumato.federation.node.memory import Memory
 from sfumato.federation.node.own_data import Find, Loaded, own_data
 from sfumato.federation.node.policy import Policy
+from sfumato.federation.node.replies import Replies
 from sfumato.federation.node.rules import Refused, judged
-from sfumato.federation.node.secret import answer_key, inputs_digest, lasting_key, question_digest, secret_of
 from sfumato.federation.node.server import Signing
 from sfumato.federation.question import CHECK, END, FAILED, OK, RELEASED, TRAIN, Question, answer_of
 from sfumato.federation.summing import NotNow, SumAnswers
@@ -63,8 +63,8 @@ class Node:
     ) -> None:
         self.policy, self.clock = policy, clock
         self.data = data or own_data(policy.data)
-        self.loaded = Loaded(self.data)
-        self.secret = secret_of(policy.folder)
+        self.loaded = Loaded(self.data, policy.data if data is None else "")
+        self.replies = Replies(policy.place / "replies")
         self.log = log or file_log(policy.folder / "node.log")
         self.handlers: dict[str, Callable[[Letter], Letter]] = {
             CHECK: self.check,
@@ -75,6 +75,9 @@ class Node:
         }
         self._lock = threading.Lock()
         self._judged: dict[str, tuple[Agreement | None, list[Refused]]] = {}
+        self._lasting: dict[
+            str, Key
+        ] = {}  # by run: what a client draws once for all its rounds, until the node is stopped
 
     def __call__(self, letter: Letter) -> Letter:
         with self._lock:
@@ -105,13 +108,23 @@ class Node:
         asked = self.asked(letter)
         if asked.terms.sum:
             raise Refused("refused.sum", "the run agreed on a secure sum, and a row that is not masked would leave")
-        return answer_of(self._trained(asked))
+        with unwritable():
+            reply = self.replies.find(asked.run, letter)
+        if reply is None:
+            reply = answer_of(self._trained(asked, letter.digest))
+            with unwritable():
+                self.replies.keep(asked.run, letter, reply)
+        return reply
 
-    def _trained(self, asked: Asked) -> Total:
-        key, data = self.reserve(asked)
+    def _trained(self, asked: Asked, name: str) -> Total:
+        """The client's part of a round. `name` is that of a request whose randomness is not its own, and can be drawn again."""
+        data = self.reserve(asked, name)
         question, memory = asked.question, self.memory(asked)
         people = self.loaded(data, question.client, asked.terms)
-        clients, lasting = question.shared_keys or (key, lasting_key(self.secret, asked.run))
+        clients, lasting = question.shared_keys or (
+            Key.from_system(),
+            self._lasting.setdefault(asked.run, Key.from_system()),
+        )
         start = question.start(clients, lasting, memory.before(asked.round) or None)
         block = Clients(asked.agreement.job, people, Plan())((start, [question.client]))
         if question.client in block.stays:
@@ -133,8 +146,8 @@ class Node:
         return asked.agreement
 
     def _row(self, question: Question, session: bytes) -> torch.Tensor:
-        """A row for this session alone, which counts: the same question in another session gets other noise, and counts again."""
-        return self._trained(self._asked(question, session)).rows
+        """An update for this session alone: in another one the same request gets other noise, and counts again."""
+        return self._trained(self._asked(question, session), os.urandom(16).hex()).rows
 
     def _begins(self, session: bytes) -> bool:
         with unwritable(), Journal.opened(self.policy.place / "journal.sqlite") as journal:
@@ -185,7 +198,7 @@ class Node:
 
     def _agreed(self, question: Question) -> Agreement:
         public = question.public
-        name = digest(question.terms, None if public is None else (public.name, of_tensors(public.records)))
+        name = digest(question.terms, None if public is None else (public.name, *public.records))
         if name not in self._judged:
             found = judged(self.policy, Terms.read(question.terms), public)
             self._judged = dict([*self._judged.items(), (name, found)][-_AGREEMENTS:])
@@ -195,28 +208,27 @@ class Node:
         assert agreement is not None, "what is not refused is built"
         return agreement
 
-    def reserve(self, asked: Asked, dry: bool = False) -> tuple[Key, Population]:
-        """Commit what an answer costs; its key, and the records that it is for, not loaded yet.
+    def reserve(self, asked: Asked, name: str = "", dry: bool = False) -> Population:
+        """Commit what an answer costs; the records that it is for, not loaded yet.
 
-        With `dry` it only refuses what it would refuse.
+        With `dry` it only refuses what it would refuse. Where a test shares keys, one `name` is reserved once.
         """
         asked.check_opening()
         data = self.data()
-        inputs = inputs_digest(data.fingerprint, self.memory(asked).before(asked.round))
-        key = answer_key(self.secret, asked.run, question_digest(asked.question, asked.session), inputs)
+        name = name if asked.seeded else os.urandom(16).hex()
         with self._records(asked) as (journal, books):
-            new, limit = not journal.holds(key.digest), self.policy.rounds_per_day
+            new, limit = not journal.holds(name), self.policy.rounds_per_day
             if new and limit is not None and journal.within_a_day(self.clock()) >= limit:
                 raise Refused("refused.often", f"{limit} rounds were answered in the last 24 hours")
             told = asked.told(journal.of_run(asked.run) + new)
-            entry = (asked.dues, asked.run, asked.round, asked.question.attempt, key.digest, asked.seeded)
+            entry = (asked.dues, asked.run, asked.round, asked.question.attempt, name, asked.seeded)
             if not dry:
                 journal.note_run(asked.run, asked.same_run)
             books.promise(asked.dues, asked.run, told, asked.same_run, asked.seeded, dry)
             books.answer(*entry, dry)
             if not dry:
-                journal.note(asked.run, key.digest, self.clock())
-        return key, data
+                journal.note(asked.run, name, self.clock())
+        return data
 
     def memory(self, asked: Asked) -> Memory:
         """What the client remembers of a run."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from sfumato.facts import digest
+from sfumato.digest import digest
 from sfumato.federation.node.costs import Dues, Heard, part_of
 from sfumato.federation.node.rules import Refused
 from sfumato.federation.question import Question

@@ -1,9 +1,8 @@
 """The node's own ledgers: one for each data set, and one for all that share its folder. Written before anything is trained.
 
-An own answer is one entry, named by the key that its noise is drawn from. A promise is one entry for as many rounds as the
-server says that the run will have, and one more whenever it says more; its run is called `promise:NAME`, and its round is the last
-one that it covers. What was reserved is never taken back, so a crash, a refusal further on or an answer that never arrives
-can only make a ledger say more than was spent.
+An own answer is one reservation. A promise is one reservation for as many rounds as the server says that the run will have, and
+one more whenever it says more; its run is called `promise:NAME`, and its round is the last one that it covers. What was reserved is
+never taken back, so a crash, a refusal further on or an answer that never arrives can only make a ledger say more than was spent.
 """
 
 from __future__ import annotations
@@ -16,12 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from sfumato.digest import digest
 from sfumato.errors import BudgetExceeded, CannotAccount, LedgerError
-from sfumato.facts import digest
-from sfumato.federation.node.costs import Costs, Dues, Heard
+from sfumato.federation.node.costs import Dues, Heard
 from sfumato.federation.node.policy import Policy
 from sfumato.federation.node.rules import Refused
 from sfumato.ledger.ledger import PROMISE, Budget, Ledger
+from sfumato.ledger.spent import Costs
 
 _TOO_MUCH = ("refused.epsilon", "refused.total")
 
@@ -62,8 +62,8 @@ class Books:
         if dry:
             self.check(costs)
             return
-        key = digest("promise", self.name, run, before, now, terms)
-        self._reserve(PROMISE + run, now.count - 1, int(now.anew), key, terms, costs, seeded)
+        name = digest("promise", self.name, run, before.count, before.anew, now.count, now.anew, terms)
+        self._reserve(PROMISE + run, now.count - 1, int(now.anew), name, costs, seeded)
 
     def promise_most(self, dues: Dues, run: str, told: Heard, rounds: int, terms: str, seeded: bool) -> None:
         """Record as much of a promise as the budgets suffice for: all, or without some rounds that were begun again, or nothing."""
@@ -87,9 +87,11 @@ class Books:
         if low >= rounds:
             recorded(low, dry=False)
 
-    def answer(self, dues: Dues, run: str, round: int, attempt: int, key: str, seeded: bool, dry: bool = False) -> None:
+    def answer(
+        self, dues: Dues, run: str, round: int, attempt: int, name: str, seeded: bool, dry: bool = False
+    ) -> None:
         """Record one answer, if it is new; where it is `dry`, only refuse what there is no budget for."""
-        if not dues.own or self.own.holds(key):
+        if not dues.own or self.own.holds(name):
             return
         costs = dues.of_one_answer()
         if dry:
@@ -98,7 +100,7 @@ class Books:
         if dues.trusting:
             self.own.note_trusting()
             self.total.note_trusting()
-        self._reserve(run, round, attempt, key, key, costs, seeded)
+        self._reserve(run, round, attempt, name, costs, seeded)
 
     def check(self, costs: Costs) -> None:
         """Refuse what the budgets do not suffice for, and write nothing."""
@@ -106,7 +108,7 @@ class Books:
             with _within(ledger, code):
                 ledger.check(costs)
 
-    def _reserve(self, run: str, round: int, attempt: int, key: str, inputs: str, costs: Costs, seeded: bool) -> None:
+    def _reserve(self, run: str, round: int, attempt: int, name: str, costs: Costs, seeded: bool) -> None:
         """In the ledger of all first: what is reserved there and nowhere else still counts there.
 
         The own budget is looked at before, so that what it refuses is not reserved anywhere.
@@ -115,9 +117,7 @@ class Books:
             self.own.check(costs)
         for ledger, code in zip((self.total, self.own), reversed(_TOO_MUCH), strict=True):
             with _within(ledger, code):
-                ledger.reserve(
-                    run=run, round=round, attempt=attempt, key=key, inputs=inputs, costs=costs, seeded=seeded
-                )
+                ledger.reserve(run=run, round=round, attempt=attempt, name=name, costs=costs, seeded=seeded)
 
 
 @contextmanager

@@ -5,8 +5,8 @@ Two kinds of cost, for each unit by itself:
 - **Own.** The client's message is private when it leaves: noise at the client, private local steps, shares in a secure sum that
   is real. What is recorded is `chooser`, the event of one participation against whoever chose the cohort. It is true whatever
   the server does: it may choose the cohort, the parameters and how often it asks, each after it saw all answers before, and
-  every answer to another question is one more such event (adaptive composition); the same question gets the same bits, and
-  nothing is released twice. In a secure sum each session is another question: with other rows in it, a sum is another one. No
+  every answer is one more such event (adaptive composition). A request that arrives again gets the stored reply, and nothing is
+  released twice. In a secure sum each session is another request: with other updates in it, a sum is another one. No
   amplification is believed, since only the server knows who was drawn and how. Shares in a secure sum against a server that
   follows its protocol are counted like this too, but they are not true whatever it does: such a server could play all other
   clients itself. So they are `trusting`, and allowed only where a promise suffices.
@@ -25,11 +25,9 @@ from dataclasses import dataclass
 from sfumato.account.event import Event, Nothing, Repeated, Unit
 from sfumato.derive import UnitDerivation
 from sfumato.federation.terms import Agreement
-from sfumato.ledger.spent import Cost
+from sfumato.ledger.spent import Cost, Costs
 from sfumato.pieces.channel import SecureSum
 from sfumato.secure_sum import Power
-
-Costs = dict[Unit, Cost]
 
 
 @dataclass(frozen=True)
@@ -72,12 +70,12 @@ class Dues:
 
     def _costs(self, times: dict[Unit, int], view: str) -> Costs:
         """A cost for each unit that is proven: an entry without one would say that nothing is."""
-        found: Costs = {}
+        found: dict[Unit, Cost] = {}
         for unit, proof in {**self.own, **self.promised}.items():
             cost = _cost(proof, self.client, view, times.get(unit, 0))
             assert cost is not None, "what is paid has an event in its view"
             found[unit] = cost
-        return found
+        return Costs(found)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 from sfumato.data.columns import Columns, read_columns
-from sfumato.data.fingerprint import of_files
 from sfumato.data.population import Population
 from sfumato.data.records import READERS, Client, read_client
 from sfumato.data.tables import is_table, population_of, read_table
@@ -44,7 +43,7 @@ def _in_files(path: Path) -> Population:
             f"{path}: {len(files)} files of records. A node holds one client: give one file ({', '.join(READERS)}) with x and y, "
             "a folder with one, or a table (.csv, .parquet) with its columns declared in a .toml of the same name beside it."
         )
-    return Population(found.name, 1, partial(_read, files[0]), of_files(files))
+    return Population(found.name, 1, partial(_read, files[0]), is_fixed=True)
 
 
 def _in_table(path: Path) -> Population:
@@ -77,17 +76,17 @@ def _imported(path: str, known: list[Population]) -> Population:
 class Loaded:
     """The node's records as a run wants them: loaded and mapped once, and again whenever they have changed."""
 
-    def __init__(self, find: Find) -> None:
-        self.find = find
+    def __init__(self, find: Find, path: str = "") -> None:
+        self.find, self.path = find, path
         self._last: tuple[object, Population] | None = None
 
     def __call__(self, data: Population, number: int, terms: Terms) -> Population:
         """The population of a run, of which one client is here; refuses records that are not of the shape in the terms."""
-        name = (data.fingerprint, terms.features, terms.clients)
-        if self._last is None or self._last[0] != name or data.fingerprint is None:
+        name = (_versions(self.path), terms.features, terms.clients)
+        if self._last is None or self._last[0] != name or not data.is_fixed:
             self._last = None
             people = _as_client(data, number, terms.clients, terms.features)
-            if self.find().fingerprint != data.fingerprint:
+            if _versions(self.path) != name[0]:
                 raise Refused("refused.changed", "the records changed while they were read")
             self._last = name, people
         people = self._last[1]
@@ -104,6 +103,15 @@ class Loaded:
                     f"{tuple(declared.shape[1:])} and {declared.dtype}",
                 )
         return people
+
+
+def _versions(words: str) -> list[tuple[str, int, int]]:
+    """What tells that files were changed: names, sizes and times; nothing, where the data are no files."""
+    path = Path(words)
+    if not words or is_import_path(words):
+        return []
+    files = sorted(path.iterdir()) if path.is_dir() else [path, path.with_suffix(".toml")]
+    return [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file()]
 
 
 def _as_client(own: Population, number: int, clients: int, features: str) -> Population:
