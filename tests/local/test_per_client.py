@@ -88,7 +88,7 @@ def test_each_client_sees_its_own_epsilon_and_all_see_the_largest() -> None:
     assert progress.epsilon(1e-5) == max(each) == each[4] > each[1] > each[0]
     assert progress.guarantee(1e-5, server=True).epsilon == max(each)
     assert "each record of client 4" in str(progress.guarantee(1e-5, client=4))
-    assert "for each record against" in str(progress.guarantee(1e-5))
+    assert "for each record, replace, against" in repr(progress.guarantee(1e-5))
     with pytest.raises(BadValue, match="clients 0 to 5"):
         progress.guarantee(1e-5, client=6)
 

@@ -310,11 +310,12 @@ def test_a_ledger_that_lost_the_basis_is_refused(tmp_path: Path) -> None:
     request, found = Request.from_toml(folder / "run.toml"), read_resolved(folder / "run.toml")
     for part in folder.glob("ledger.sqlite*"):
         part.unlink()
-    with pytest.raises(LedgerError, match="what the basis of this run has cost"):
+    with pytest.raises(LedgerError):
         Run(prepare(request, found, folder=folder), folder, resume=True)
     (folder / "basis.safetensors").unlink()
-    with pytest.raises(LedgerError, match="what was spent is not known"):
+    with pytest.raises(LedgerError):
         Run(prepare(request, found, folder=folder), folder, resume=True)
+    assert not (folder / "ledger.sqlite").exists()
 
 
 def test_a_run_prices_the_basis_that_its_ledger_holds(tmp_path: Path) -> None:

@@ -113,9 +113,6 @@ class NbaflNoise(ClientPiece, ServerPiece):
         keys, length = [key.child("message") for key in context.keys], value.shape[1]
         return value + for_each_row(value, lambda key: key.normal(length, stddev=self.stddev), keys).to(value)
 
-    def declared_records(self) -> int:
-        return max(1, self.records)
-
     def carry(self, claim: Claim) -> Claim:
         raise UnsoundRound(
             f"NbaflNoise: {STEP}.",

@@ -15,7 +15,7 @@ from torch import nn
 from sfumato.account.event import NonPrivate, Unit
 from sfumato.calibration import noise_and_clip
 from sfumato.derive import Derivation
-from sfumato.engine.checkpoint import Checkpoint, remove_private, write_atomically
+from sfumato.engine.checkpoint import LEDGER, Checkpoint, remove_private, write_atomically
 from sfumato.engine.plan import Plan
 from sfumato.engine.simulate import job_of, open_own, simulate
 from sfumato.engine.simulation import Progress, Simulation
@@ -39,6 +39,7 @@ from sfumato.run.personal_scores import PersonalScores
 from sfumato.run.prepare import Prepared, model_of
 from sfumato.run.releases import write_release
 from sfumato.run.request import ModelRequest
+from sfumato.run.request import resolved as read_resolved
 from sfumato.run.summary import basis_noise, planned_round, resolved, summary
 from sfumato.several_inputs import own_module
 from sfumato.voting.told import told
@@ -86,6 +87,10 @@ class Run:
             noise, _ = noise_and_clip(self.prepared.round)
             first = {"noise_multiplier": noise, "round": planned_round(self.prepared), **basis_noise(self.prepared)}
             write_atomically(folder / "run.toml", request.to_toml(first))
+        elif "population" in read_resolved(folder / "run.toml") and not (folder / LEDGER).exists():  # it had one by then
+            raise LedgerError(
+                f"{folder / LEDGER} is gone, so what was spent is not known. Restore it, or start a new run in another folder."
+            )
         self.simulation = self._simulation(resume)
         done, shown = self.simulation.start.round, last_round(folder)
         if shown > self.ledger.rounds:
