@@ -87,6 +87,7 @@ class Start:
     lasting: Key | None = None  # the same for the keys that stay; None: nobody needs them
     attempt: int = 0  # the how many-th time that this round is begun
     reserved: int = 0  # rounds that the run has paid for so far, this one among them
+    since: int = 0  # the round at which the run was started or resumed: what lasts for several rounds is as old
 
     def only(self, ids: Sequence[int]) -> Start:
         """The same, with nobody else's memory."""

@@ -45,11 +45,12 @@ class Cohort:
         lasting: Key | None = None,
         attempt: int = 0,
         reserved: int = 0,
+        since: int = 0,
     ) -> Total:
         """Train the cohort from `params`, or from what each client remembers, and pass its messages on: added, or one by one.
 
         `clients` is the root of the clients' own keys, `lasting` of those that stay the same for the run, and `channel` that of
-        what permutes messages. `attempt` and `reserved` are those of `Start`.
+        what permutes messages. `attempt`, `reserved` and `since` are those of `Start`.
         """
         slots = self.clients.job.slots
         start = Start(
@@ -60,6 +61,7 @@ class Cohort:
             lasting=lasting or clients,
             attempt=attempt,
             reserved=reserved,
+            since=since,
         )
         found = added(slots, start, self.workers.blocks(start, ids))
         self._trained = found.stays

@@ -249,9 +249,10 @@ class Simulation:
             ids = sampler.cohort(self.population.size, keys.turn(number))
             opening = cohort.open(now.params, number, keys.opening(number), now.kept, now.state)
             own = keys.clients, now.memory, keys.channel, keys.lasting_clients
+            counted = self.spending.attempt, self.ledger.rounds, self.spending.since
             norms: tuple[float, ...] = ()
             try:
-                total = cohort.total(now.params, ids.tolist(), opening, *own, self.spending.attempt, self.ledger.rounds)
+                total = cohort.total(now.params, ids.tolist(), opening, *own, *counted)
             except GivenUp:
                 now = replace(now, round=number + 1)  # nothing is released, and everything counts
             else:

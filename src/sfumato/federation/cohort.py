@@ -179,8 +179,18 @@ class Federation:
         terms, number = self.agreement.terms, start.opening.number
         planned = max(terms.rounds, start.reserved + terms.rounds - number - 1)
         shared = (start.clients, start.lasting or start.clients) if terms.keys == "shared" else None
-        said = terms.text, self.agreement.hash, client, start.attempt, planned
-        return Question(*said, start.params, start.opening, self.public, shared)
+        return Question(
+            terms=terms.text,
+            hash=self.agreement.hash,
+            client=client,
+            attempt=start.attempt,
+            since=start.since,
+            planned=planned,
+            params=start.params,
+            opening=start.opening,
+            public=self.public,
+            shared_keys=shared,
+        )
 
     def _wrong(self, reply: Letter, width: int) -> str:
         """Why a row cannot be used, as a code; empty, if it can. A row that passes the bound that is proven for rows is none of

@@ -27,13 +27,14 @@ class Question:
     """A round, as one client is asked to take part in it.
 
     `planned` is how many rounds the server's ledger will hold when the run ends, as far as is known: at least the rounds of the
-    terms, and one more for each that was begun again.
+    terms, and one more for each that was begun again. `since` is the round at which the server was started or resumed.
     """
 
     terms: str
     hash: str
     client: int
     attempt: int
+    since: int
     planned: int
     params: torch.Tensor
     opening: Opening
@@ -46,6 +47,7 @@ class Question:
             "hash": self.hash,
             "client": self.client,
             "attempt": self.attempt,
+            "since": self.since,
             "planned": self.planned,
             "round": self.opening.number,
             "key": _hex(self.opening.key),
@@ -87,8 +89,18 @@ class Question:
         if params.dtype != torch.float32 or params.dim() != 1 or number < 0:
             raise BadLetter("a question has no row of parameters, or no round.")
         opening = Opening(number, key, kept, prepared, tensors.get("local"))
-        who = _fact(letter, "client", int), _fact(letter, "attempt", int), _fact(letter, "planned", int)
-        return Question(_fact(letter, "terms", str), _fact(letter, "hash", str), *who, params, opening, public, shared)
+        return Question(
+            terms=_fact(letter, "terms", str),
+            hash=_fact(letter, "hash", str),
+            client=_fact(letter, "client", int),
+            attempt=_fact(letter, "attempt", int),
+            since=_fact(letter, "since", int),
+            planned=_fact(letter, "planned", int),
+            params=params,
+            opening=opening,
+            public=public,
+            shared_keys=shared,
+        )
 
     def start(self, clients: Key, lasting: Key, memory: dict[str, torch.Tensor] | None = None) -> Start:
         """Where this client begins, with keys that are its own."""

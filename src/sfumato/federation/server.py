@@ -80,6 +80,10 @@ class Served:
                 f"federation.run={settings.run!r} is the name of a run that has begun, and nodes count rounds of one name once. "
                 "Leave it out, so that this run gets a name of its own, or go on with that run (--resume)."
             )
+        if (every := prepared.request.checkpoint_every) != 1:
+            raise BadValue(
+                f"checkpoint_every={every}: a federated run stores every round before its nodes hear of it. Leave it out."
+            )
         self.wire, self.settings, self.folder, self.tell = wire, settings, folder, tell
         self.members = settings.members()
         self.agreement = Agreement.of(terms_of(prepared, settings), prepared.public)
@@ -136,7 +140,8 @@ class Served:
         number = max(0, min(now.round, self.agreement.terms.rounds - 1))
         opening = self.run.simulation.cohort.open(now.params, number, nobody, now.kept, now.state)
         reserved = max(spent, number + 1)
-        return Start(now.params, opening, nobody, attempt=self.run.simulation.spending.attempt, reserved=reserved)
+        spending = self.run.simulation.spending
+        return Start(now.params, opening, nobody, attempt=spending.attempt, reserved=reserved, since=spending.since)
 
     def end(self) -> None:
         """Send the final model to whoever is online: it is what everybody may see."""

@@ -146,11 +146,13 @@ class Ledger:
         return connection
 
     def _begin(self, population: str | None, clients: str | None) -> None:
-        if population is not None and is_ours(self._connection, SCHEMA):
-            self._connection.executescript(TABLES)
-            with self._writing():
-                self._set_first("schema", str(SCHEMA))
-                self._set_first("id", os.urandom(16).hex())
+        if population is not None:
+            with self._writing() as connection:  # one transaction: whoever is killed in it leaves an empty file
+                if is_ours(connection, SCHEMA):
+                    for statement in TABLES.split(";"):
+                        connection.execute(statement)
+                    self._set_first("schema", str(SCHEMA))
+                    self._set_first("id", os.urandom(16).hex())
         if (found := schema_of(self._connection)) != str(SCHEMA):
             raise LedgerError(
                 f"{self.path} has schema {found}, not {SCHEMA}. Use the Sfumato that wrote it, or another file."

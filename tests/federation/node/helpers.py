@@ -101,7 +101,18 @@ def question_of(
     state, key = slots.round.optimizer.start(params), Key.from_seed(7).child("opening", round=number)
     opening = slots.open(number, key, train=lambda data: torch.zeros(slots.length), state=state)
     planned = terms.rounds if planned is None else planned
-    return replace(Question(terms.text, agreement.hash, client, attempt, planned, params, opening, public), **changed)
+    question = Question(
+        terms=terms.text,
+        hash=agreement.hash,
+        client=client,
+        attempt=attempt,
+        since=0,
+        planned=planned,
+        params=params,
+        opening=opening,
+        public=public,
+    )
+    return replace(question, **changed)
 
 
 def letter_of(terms: Terms, kind: str = TRAIN, **changed: Any) -> Letter:

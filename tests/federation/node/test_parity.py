@@ -55,18 +55,19 @@ class Asking:
     def _ask(self, kind: str, client: int, start: Start, **changed: Any) -> Letter:
         terms = self.agreement.terms
         shared = (start.clients, start.lasting or start.clients) if terms.keys == "shared" else None
-        common = (
-            terms.text,
-            self.agreement.hash,
-            client,
-            0,
-            terms.rounds,
-            start.params,
-            start.opening,
-            self.public,
-            shared,
+        question = Question(
+            terms=terms.text,
+            hash=self.agreement.hash,
+            client=client,
+            attempt=0,
+            since=0,
+            planned=terms.rounds,
+            params=start.params,
+            opening=start.opening,
+            public=self.public,
+            shared_keys=shared,
         )
-        letter = replace(Question(*common), **changed).letter(kind)
+        letter = replace(question, **changed).letter(kind)
         reply = self.nodes[client](Letter.from_bytes(letter.to_bytes()))
         assert reply.kind == "ok", reply.kind
         return Letter.from_bytes(reply.to_bytes())

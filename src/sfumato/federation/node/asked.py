@@ -52,23 +52,25 @@ class Asked:
 
         Each new attempt began at least one round again, so by round r of attempt a it holds at least r + 1 + a; and it holds a
         round for each of the different questions. A client that was to stop after some rounds, and is asked more often, has not
-        stopped: then it pays for all of them.
+        stopped: then it pays for all of them. Where rounds share a cost, as those of one pass through groups of clients do, a
+        resumed run draws groups anew, and each of its rounds counts.
         """
         question, rounds = self.question, self.terms.rounds
         count = max(question.planned, rounds + question.attempt, self.round + 1 + question.attempt, questions)
         if count > _MOST_ROUNDS:
             raise Refused("refused.rounds", f"{count:,} rounds are more than a node promises itself to")
-        lasts = (part_of(proof, question.client).until for proof in self.dues.promised.values())
-        goes_on = any(last is not None and questions > last for last in lasts)
-        return Heard(count, question.attempt > 0 or count > rounds or goes_on)
+        own = [part_of(proof, question.client) for proof in self.dues.promised.values()]
+        goes_on = any(one.until is not None and questions > one.until for one in own)
+        drawn_anew = question.since > 0 and any(one.every > 1 for one in own)
+        return Heard(count, question.attempt > 0 or count > rounds or goes_on or drawn_anew)
 
     def check_form(self) -> None:
         """Refuse parameters that are not the model's, and numbers that count nothing."""
         dimension, found = self.agreement.job.slots.layout.dimension, len(self.question.params)
         if found != dimension:
             raise Refused("refused.shape", f"{found} parameters for a model that has {dimension}")
-        if self.question.attempt < 0:
-            raise Refused("refused.letter", f"attempt {self.question.attempt}")
+        if min(self.question.attempt, self.question.since) < 0:
+            raise Refused("refused.letter", f"attempt {self.question.attempt}, since round {self.question.since}")
 
     def check_opening(self) -> None:
         """Refuse what the server prepared, where a proof rests on its form: a coordinate named twice would make norms grow, and
