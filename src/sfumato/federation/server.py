@@ -93,7 +93,8 @@ class Served:
             "verifying": verifying_keys(self.members),
         }
         cohort = partial(Federation, wire=wire, agreement=self.agreement, deadline=settings.deadline, **told)
-        self.run = Run(prepared, folder, resume=resume, plan=Plan(), page=page, cohort=cohort)
+        repeatable = settings.keys == "shared"  # else who replies may change, and what: noise is never drawn again
+        self.run = Run(prepared, folder, resume=resume, plan=Plan(), page=page, cohort=cohort, repeatable=repeatable)
 
     def _heard(self, tally: Tally) -> None:
         if tally.why:

@@ -49,7 +49,8 @@ class Run:
     """A run that is ready to start. Iterating trains, and yields what is known after each round.
 
     With a folder, each round's line is on disk before it is shown, and the end writes parameters, run.json and the page;
-    every file is whole at any moment. Without one, nothing is written.
+    every file is whole at any moment. Without one, nothing is written. A run that is not `repeatable` has fresh noise whatever
+    the request's seed, which then decides the data, their split and the first model only.
     """
 
     def __init__(
@@ -61,8 +62,10 @@ class Run:
         plan: Plan | None = None,
         page: Callable[[Path], object] | None = None,
         cohort: Factory = Here,
+        repeatable: bool = True,
     ) -> None:
         self.prepared, self.folder, self._resumed = prepared, folder, resume
+        self._seed = prepared.request.seed if repeatable else None
         self.lines: list[Line] = []
         self.seconds = 0.0  # of this process: how long each round took tells of its cohort, and is not written down
         self._plan, self._page, self._cohort = plan, page, cohort
@@ -87,7 +90,9 @@ class Run:
             noise, _ = noise_and_clip(self.prepared.round)
             first = {"noise_multiplier": noise, "round": planned_round(self.prepared), **basis_noise(self.prepared)}
             write_atomically(folder / "run.toml", request.to_toml(first))
-        elif "population" in read_resolved(folder / "run.toml") and not (folder / LEDGER).exists():  # it had one by then
+        elif (
+            "population" in read_resolved(folder / "run.toml") and not (folder / LEDGER).exists()
+        ):  # it had one by then
             raise LedgerError(
                 f"{folder / LEDGER} is gone, so what was spent is not known. Restore it, or start a new run in another folder."
             )
@@ -137,7 +142,7 @@ class Run:
         """What training has in common with the step before it."""
         request = self.prepared.request
         return {
-            "seed": request.seed,
+            "seed": self._seed,
             "folder": self.folder,
             "budget": None if request.epsilon is None else (request.epsilon, self.delta),
             "description": request.description,

@@ -1,4 +1,4 @@
-"""What a node answers: the same to the same question, with new noise to any other, and in codes only."""
+"""What a node answers: the stored reply to a request that arrives again, fresh noise to any other, and in codes only."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from sfumato.federation.node.answer import Node
 from sfumato.federation.node.memory import Memory
 from sfumato.federation.node.own_data import own_data
 from sfumato.federation.wire import Letter
+from sfumato.key import Key
 from sfumato.ledger.ledger import Budget
 from tests.federation.node.helpers import (
     PEOPLE,
@@ -40,12 +41,20 @@ def row(node: Node, **changed: Any) -> torch.Tensor:
     return reply.tensors["row"]
 
 
-def test_the_same_question_gets_the_same_bits_and_is_paid_for_once(tmp_path: Path) -> None:
+def test_a_request_that_arrives_again_gets_the_stored_reply_and_counts_once(tmp_path: Path) -> None:
     first = row(node_of(tmp_path))
-    assert torch.equal(first, row(node_of(tmp_path))) and ledger_of(tmp_path).count == 1
+    assert torch.equal(first, row(node_of(tmp_path))) and ledger_of(tmp_path).count == 1  # also after a restart
     node = node_of(tmp_path)
-    assert torch.equal(first, row(node)) and torch.equal(first, row(node, planned=12))  # the plan is no part of it
-    assert ledger_of(tmp_path).count == 1
+    assert torch.equal(first, row(node)) and ledger_of(tmp_path).count == 1
+    assert not torch.equal(first, row(node, planned=12)) and ledger_of(tmp_path).count == 2  # another request
+
+
+def test_a_reply_is_stored_until_the_next_round(tmp_path: Path) -> None:
+    node = node_of(tmp_path)
+    first, second = row(node), row(node, number=1)
+    assert torch.equal(row(node, number=1), second) and ledger_of(tmp_path).count == 2
+    assert (row(node) - first).abs().max() > 0.01 and ledger_of(tmp_path).count == 3
+    assert len(list((tmp_path / "set" / "replies").iterdir())) == 1
 
 
 def test_any_other_question_gets_other_noise_and_is_paid_for(tmp_path: Path) -> None:
@@ -78,28 +87,41 @@ def test_another_node_draws_other_noise(tmp_path: Path) -> None:
     assert (row(node_of(tmp_path / "a")) - row(node_of(tmp_path / "b"))).abs().max() > 0.01
 
 
-def test_changed_data_get_new_noise_and_are_counted_again(tmp_path: Path) -> None:
-    node = node_of(tmp_path)
-    first, records = row(node), PEOPLE.client(1).train
-    path = tmp_path / "records.pt"
-    unchanged = path.read_bytes()
-    torch.save({"x": records.x, "y": records.y.flip(0)}, path)
-    second = row(node)
-    assert (first - second).abs().max() > 0.01 and ledger_of(tmp_path).count == 2
-    path.write_bytes(unchanged)
-    assert torch.equal(row(node), first) and ledger_of(tmp_path).count == 2
+def test_changed_data_are_read_for_the_next_answer(tmp_path: Path) -> None:
+    """Files that are as they were are not read again; what was replied before is not computed from the new ones."""
+    node, records = node_of(tmp_path), PEOPLE.client(1).train
+    first = row(node)
+    torch.save({"x": records.x[:, :5], "y": records.y}, tmp_path / "records.pt")
+    assert torch.equal(row(node), first) and ledger_of(tmp_path).count == 1
+    assert node(letter_of(PRIVATE, number=1)).kind == "refused.shape"
 
 
-def test_data_without_a_name_get_new_noise_each_time(tmp_path: Path) -> None:
-    node = node_of(tmp_path, data=lambda: Population("set", 1, lambda number: PEOPLE.client(1)))
-    assert (row(node) - row(node)).abs().max() > 0.01
-    assert ledger_of(tmp_path).count == 2
+@pytest.mark.parametrize(("is_fixed", "loads"), [(True, 1), (False, 3)])
+def test_data_that_may_change_are_loaded_for_every_answer(tmp_path: Path, is_fixed: bool, loads: int) -> None:
+    loaded: list[int] = []
+
+    def load(number: int) -> Client:
+        loaded.append(number)
+        return PEOPLE.client(1)
+
+    node = node_of(tmp_path, data=lambda: Population("set", 1, load, is_fixed=is_fixed))
+    for number in range(3):
+        row(node, number=number)
+    assert len(loaded) == loads and ledger_of(tmp_path).count == 3
 
 
 def test_data_that_change_while_they_are_read(tmp_path: Path) -> None:
-    names = iter(["before", "after", "after", "after"])
-    log: list[str] = []
-    node = node_of(tmp_path, log=log, data=lambda: Population("set", 1, lambda number: PEOPLE.client(1), next(names)))
+    node = node_of(tmp_path)
+    find, changed = node.data, [False]
+
+    def load(number: int) -> Client:
+        client = find().client(number)
+        if not changed[0]:
+            changed[0] = True
+            torch.save({"x": client.train.x[1:], "y": client.train.y[1:]}, tmp_path / "records.pt")
+        return client
+
+    node.data = lambda: replace(find(), load=load)
     assert node(letter_of(PRIVATE)).kind == "refused.changed"
     assert node(letter_of(PRIVATE)).kind == "ok"
     assert ledger_of(tmp_path).count == 2
@@ -194,18 +216,20 @@ def test_the_log_is_a_file_in_words(tmp_path: Path) -> None:
 
 def test_what_a_client_remembers_is_that_of_the_round_before(tmp_path: Path) -> None:
     """A round that is asked for again begins where it began, whatever was kept after it."""
-    node = node_of(tmp_path)
-    first = row(node, terms=HELPED)
-    second_before = row(node, terms=HELPED, number=1)
-    new = question_of(HELPED).params + 0.5
-    assert node(letter_of(HELPED, "released", params=new)).kind == "ok"
-    assert torch.equal(row(node, terms=HELPED), first)
-    second = row(node, terms=HELPED, number=1)
-    assert (second - second_before).abs().max() > 1e-4 and ledger_of(tmp_path).count == 3
+    node, terms = node_of(tmp_path, shared_keys=True), replace(HELPED, keys="shared")
+    keys = Key.from_seed(1).child("clients"), Key.from_seed(1).child("lasting")  # so that randomness is the same again
+    of_run: dict[str, Any] = {"terms": terms, "shared_keys": keys}
+    first = row(node, **of_run)
+    second_before = row(node, number=1, **of_run)
+    new = question_of(terms).params + 0.5
+    assert node(letter_of(terms, "released", params=new, shared_keys=keys)).kind == "ok"
+    assert torch.equal(row(node, **of_run), first)
+    second = row(node, number=1, **of_run)
+    assert (second - second_before).abs().max() > 1e-4
     kept = Memory(next((tmp_path / "set" / "memory").iterdir())).before(1)["start"]
-    trained = question_of(HELPED).params + first
+    trained = question_of(terms).params + first
     assert torch.allclose(kept, 0.9 * trained + 0.1 * new, atol=1e-6)
-    assert torch.equal(row(node_of(tmp_path), terms=HELPED, number=1), second)  # also after a restart
+    assert torch.equal(row(node_of(tmp_path, shared_keys=True), number=1, **of_run), second)  # also after a restart
 
 
 def test_only_what_was_trained_in_that_very_round_is_kept(tmp_path: Path) -> None:
@@ -245,14 +269,14 @@ def test_what_is_heard_at_the_end_counts(tmp_path: Path) -> None:
     assert refused(letter_of(terms, "end", number=3)).kind == "refused.recipe"
 
 
-def test_a_promise_covers_every_different_question(tmp_path: Path) -> None:
+def test_a_promise_covers_every_answer(tmp_path: Path) -> None:
     """A server that asks for one round again and again, with other parameters, begins more rounds than it says."""
     node, terms = node_of(tmp_path), terms_of("dp-fedavg", rounds=2)
     params = question_of(terms).params
-    for number in range(7):
-        assert node(letter_of(terms, params=params + number % 5)).kind == "ok"
+    for step in (0, 0, 1, 1, 2, 0):  # one that arrives again at once has its stored reply
+        assert node(letter_of(terms, params=params + step)).kind == "ok"
     spent = ledger_of(tmp_path).spent(Unit.CLIENT)
-    assert spent is not None and getattr(spent.world, "times", 1) == 5
+    assert spent is not None and getattr(spent.world, "times", 1) == 4
 
 
 def test_a_client_that_was_to_stop_and_is_asked_on_pays_for_every_round(tmp_path: Path) -> None:
@@ -288,7 +312,7 @@ def test_own_data_are_one_client(tmp_path: Path) -> None:
     folder = tmp_path / "records"
     store_records(folder)
     from_file, from_folder = own_data(str(folder / "records.pt"))(), own_data(str(folder))()
-    assert from_file.fingerprint == from_folder.fingerprint
+    assert from_file.is_fixed and from_folder.is_fixed
     assert torch.equal(from_file.client(0).train.x, PEOPLE.client(1).train.x)
     torch.save({"x": torch.zeros(1), "y": torch.zeros(1)}, folder / "second.pt")
     for path in (folder, tmp_path / "nowhere", tmp_path / "nowhere.pt"):
@@ -317,9 +341,8 @@ def test_own_data_in_a_table(tmp_path: Path) -> None:
     declared.write_text('target = "ill"\nclasses = ["no", "yes"]\n[scale]\nage = [0, 100]\n')
     found = own_data(str(table))()
     assert found.size == 1 and found.client(0).train.y.tolist() == [0, 1] and found.client(0).train.x[1] == 0.0
-    before = found.fingerprint
-    table.write_text("age,ill\n11,no\n50,yes\n")
-    assert own_data(str(table))().fingerprint != before
+    table.write_text("age,ill\n20,no\n50,yes\n")
+    assert not torch.equal(own_data(str(table))().client(0).train.x, found.client(0).train.x)
     declared.write_text('target = "ill"\nclient = "age"\nclasses = ["no", "yes"]\n')
     with pytest.raises(BadValue, match="a node holds one client"):
         own_data(str(table))()
@@ -329,7 +352,7 @@ def test_own_data_from_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "mine_data.py").write_text(MINE)
     monkeypatch.syspath_prepend(tmp_path)
     find = own_data("mine_data:one")
-    assert find().client(0).train.count == 4 and find().fingerprint is not None
+    assert find().client(0).train.count == 4 and find().is_fixed
     import mine_data  # type: ignore[import-not-found]
 
     assert mine_data.calls == [1]  # what is in memory is what is named

@@ -40,7 +40,7 @@ PROMISED = terms_of("dp-fedavg", rounds=5)
 
 def event_of(terms: Terms) -> Event:
     dues = Dues.of(Agreement.of(terms), 1)
-    return dues.of_one_answer()[Unit.CLIENT].world if dues.own else dues.promised[Unit.CLIENT].world
+    return dues.of_one_answer().by_unit[Unit.CLIENT].world if dues.own else dues.promised[Unit.CLIENT].world
 
 
 @pytest.mark.parametrize("where", ["set", "total"])
@@ -52,7 +52,8 @@ def test_a_budget_of_answers_is_reached_and_not_passed(tmp_path: Path, where: st
     kinds = [node(letter_of(PRIVATE, number=number)).kind for number in range(5)]
     assert kinds == ["ok", "ok", "ok", code, code]
     assert ledger_of(tmp_path / "a").count == Ledger(tmp_path / "a" / "total.sqlite", None).count == 3
-    assert node(letter_of(PRIVATE, number=1)).kind == "ok"  # paid for
+    assert node(letter_of(PRIVATE, number=2)).kind == "ok"  # its reply is stored
+    assert node(letter_of(PRIVATE, number=1)).kind == code
     short: dict[str, Any] = {"total": less(three)} if where == "total" else {"budgets": {"set": less(three)}}
     node = node_of(tmp_path / "b", **short)
     assert [node(letter_of(PRIVATE, number=number)).kind for number in range(3)] == ["ok", "ok", code]
@@ -75,7 +76,7 @@ def test_a_budget_for_a_promise_must_suffice_for_all_of_it(tmp_path: Path, where
     assert ledger_of(tmp_path / "b").count == 1  # one entry, for five rounds
     assert node(letter_of(PROMISED, number=4, attempt=1)).kind == code  # begun again
     assert node(letter_of(PROMISED, number=1, planned=6)).kind == code
-    assert node(letter_of(PROMISED, number=1)).kind == "ok"
+    assert node(letter_of(PROMISED, number=4)).kind == "ok"  # its reply is stored
 
 
 def test_an_answer_of_one_run_is_no_promise_of_another(tmp_path: Path) -> None:
@@ -131,7 +132,6 @@ def test_only_the_owner_can_read_a_nodes_files(tmp_path: Path) -> None:
     files = [path for path in (tmp_path / "node").rglob("*") if path.is_file() and path.name != "records.pt"]
     names = {path.name for path in files}
     assert {
-        "secret.key",
         "ledger.sqlite",
         "total.sqlite",
         "journal.sqlite",

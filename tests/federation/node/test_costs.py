@@ -35,12 +35,14 @@ def empty_books() -> Books:
     return Books(Ledger(None, "set", "set"), Ledger(None, "all", "all"), "set")
 
 
-def asked_in(rounds: int, number: int, attempt: int, planned: int, every: int, until: int | None) -> Asked:
+def asked_in(
+    rounds: int, number: int, attempt: int, planned: int, every: int, until: int | None, since: int = 0
+) -> Asked:
     """A question of a run whose events are due once in `every` rounds, up to round `until`."""
     one = plain()
     proof = replace(one.dues.promised[Unit.CLIENT], every=every, until=until, swapped=None)
     opening = replace(one.question.opening, number=number)
-    question = replace(one.question, opening=opening, attempt=attempt, planned=planned)
+    question = replace(one.question, opening=opening, attempt=attempt, planned=planned, since=since)
     agreement = replace(one.agreement, terms=replace(one.agreement.terms, rounds=rounds))
     return Asked(question, agreement, replace(one.dues, promised={Unit.CLIENT: proof}))
 
@@ -58,31 +60,33 @@ def recorded(books: Books) -> int:
 
 
 class Server:
-    """An honest server's ledger, round by round: a row for every round that it reserved, under its attempt."""
+    """An honest server's ledger, round by round: an entry for every round that it reserved, and when it was last started."""
 
     def __init__(self, rounds: int, every: int, until: int | None) -> None:
         self.rounds, self.every, self.until = rounds, every, until
-        self.number, self.attempt = 0, 0
+        self.number, self.attempt, self.since = 0, 0, 0
         self.entries: list[tuple[int, int]] = []
 
     def reserve(self) -> None:
-        if (self.number, self.attempt) not in self.entries:
-            self.entries.append((self.number, self.attempt))
+        self.entries.append((self.number, self.since))
+
+    def resume(self) -> None:
+        self.since = self.number
 
     def ask(self, drop_plan: bool = False) -> Asked:
         planned = len(self.entries) + self.rounds - self.number - 1
-        return asked_in(self.rounds, self.number, self.attempt, 0 if drop_plan else planned, self.every, self.until)
+        planned = 0 if drop_plan else planned
+        return asked_in(self.rounds, self.number, self.attempt, planned, self.every, self.until, self.since)
 
     def events(self, to_the_end: bool = False) -> int:
-        """By brute force: what `UnitDerivation.at` makes due for each row."""
+        """By brute force: what `UnitDerivation.at` makes due for each entry."""
         proof = self.ask().dues.promised[Unit.CLIENT]
-        later = [(number, self.attempt) for number in range(self.number + 1, self.rounds)] if to_the_end else []
-        return sum(
-            not isinstance(proof.at(number, anew=attempt > 0), Nothing) for number, attempt in [*self.entries, *later]
-        )
+        later = [(number, self.since) for number in range(self.number + 1, self.rounds)] if to_the_end else []
+        every = [*self.entries, *later]
+        return sum(not isinstance(proof.at(number, since=since), Nothing) for number, since in every)
 
 
-STEPS = st.lists(st.sampled_from(["drawn", "not drawn", "killed", "killed, drawn", "longer"]), max_size=25)
+STEPS = st.lists(st.sampled_from(["drawn", "not drawn", "resumed", "killed", "killed, drawn", "longer"]), max_size=25)
 
 
 @given(STEPS, st.integers(1, 6), st.sampled_from([1, 1, 2, 3]), st.one_of(st.none(), st.integers(1, 5)))
@@ -93,6 +97,9 @@ def test_a_promise_covers_the_servers_ledger(steps: list[str], rounds: int, ever
             if step != "longer":
                 continue
             server.rounds += 2
+            server.resume()
+        if step == "resumed":
+            server.resume()
         server.reserve()
         if "drawn" in step and step != "not drawn":
             asked = server.ask()
@@ -100,6 +107,7 @@ def test_a_promise_covers_the_servers_ledger(steps: list[str], rounds: int, ever
             assert recorded(books) >= server.events(to_the_end=True)
         if "killed" in step:
             server.attempt += 1  # the round is begun again, with other noise
+            server.resume()
         else:
             server.number += 1
     if server.entries:
@@ -107,7 +115,7 @@ def test_a_promise_covers_the_servers_ledger(steps: list[str], rounds: int, ever
         asked = server.ask()
         books.promise_most(asked.dues, "run", asked.told(0), server.rounds, "terms", seeded=False)
         assert recorded(books) >= server.events()
-    if not any("killed" in step for step in steps) and recorded(books):
+    if not any("killed" in step for step in steps) and (every == 1 or not server.since) and recorded(books):
         alone = Server(server.rounds, every, until)
         assert recorded(books) == alone.ask().dues.promised[Unit.CLIENT].times(
             server.rounds if until is None else min(until, server.rounds)
@@ -159,23 +167,26 @@ def test_noise_at_the_server_is_promised_for_both_units() -> None:
     dues = dues_of("dp-fedavg", rounds=7)
     assert set(dues.promised) == {Unit.CLIENT, Unit.RECORD} and not dues.own
     costs = dues.of_promise(Heard(), Heard(7))
-    assert costs[Unit.CLIENT].world == Repeated(PoissonSampled(0.5, GaussianEvent(1.0)), 7)
-    assert costs[Unit.CLIENT].server is None
-    assert costs[Unit.CLIENT].swapped is not None and costs[Unit.CLIENT].swapped.relation is Relation.REPLACE
-    assert dues.of_promise(Heard(7), Heard(8, True))[Unit.CLIENT].world == PoissonSampled(0.5, GaussianEvent(1.0))
+    assert costs.by_unit[Unit.CLIENT].world == Repeated(PoissonSampled(0.5, GaussianEvent(1.0)), 7)
+    assert costs.by_unit[Unit.CLIENT].server is None
+    swapped = costs.by_unit[Unit.CLIENT].swapped
+    assert swapped is not None and swapped.relation is Relation.REPLACE
+    assert dues.of_promise(Heard(7), Heard(8, True)).by_unit[Unit.CLIENT].world == PoissonSampled(
+        0.5, GaussianEvent(1.0)
+    )
 
 
 def test_noise_at_the_client_is_paid_for_by_each_answer_and_never_amplified() -> None:
     dues = dues_of("perturb-model", options={"noise_multiplier": 3.0})
     assert set(dues.own) == {Unit.CLIENT, Unit.RECORD} and not dues.promised
-    for cost in dues.of_one_answer().values():
+    for cost in dues.of_one_answer().by_unit.values():
         assert cost.world == cost.server == GaussianEvent(1.5)  # twice the norm: it is replaced; not at rate 0.5
 
 
 def test_local_steps_pay_for_records_and_nothing_is_proven_for_clients() -> None:
     dues = dues_of("prifedsync", options={"records": 5, "batch": "poisson:0.5", "steps": 4})
     assert dues.units == {Unit.RECORD}
-    (cost,) = dues.of_one_answer().values()
+    (cost,) = dues.of_one_answer().by_unit.values()
     assert isinstance(cost.world, Repeated) and cost.world.times == 4 and cost.world == cost.server
 
 
@@ -199,13 +210,13 @@ def test_shares_are_own_only_in_a_sum_that_was_agreed_on() -> None:
     client = (Clip(1.0), NoiseShare(Gaussian(1.0), 3))
     round = dp_round(client=client, sample=Everyone(Relation.REPLACE), server=())
     one_share = Dues.of(Agreement.of(terms_of(round=round)), 1)
-    alone = one_share.of_one_answer()[Unit.CLIENT].world
+    alone = one_share.of_one_answer().by_unit[Unit.CLIENT].world
     assert isinstance(alone, GaussianEvent) and alone.ratio == pytest.approx(0.5 / 3**0.5)
     summed = replace(round, channel=SecureSum())
     assert not Dues.of(Agreement.of(terms_of(round=summed)), 1).own
     agreed = Dues.of(Agreement.of(terms_of(round=summed, sum={"threshold": 3})), 1)
     assert not agreed.promised
-    assert agreed.of_one_answer()[Unit.CLIENT].world == GaussianEvent(0.5)
+    assert agreed.of_one_answer().by_unit[Unit.CLIENT].world == GaussianEvent(0.5)
 
 
 def test_a_client_with_settings_of_its_own_pays_its_own_price() -> None:
@@ -214,7 +225,7 @@ def test_a_client_with_settings_of_its_own_pays_its_own_price() -> None:
     found = {}
     for client in range(3):
         dues = Dues.of(agreement, client)
-        found[client] = dues.of_promise(Heard(), Heard(5))[Unit.CLIENT].world
+        found[client] = dues.of_promise(Heard(), Heard(5)).by_unit[Unit.CLIENT].world
         assert part_of(dues.promised[Unit.CLIENT], client).world in found[client].walk()
     assert found == {
         0: Repeated(PoissonSampled(0.5, GaussianEvent(1.0)), 5),

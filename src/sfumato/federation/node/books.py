@@ -67,10 +67,10 @@ class Books:
 
     def promise_most(self, dues: Dues, run: str, told: Heard, rounds: int, terms: str, seeded: bool) -> None:
         """Record as much of a promise as the budgets suffice for: all, or without some rounds that were begun again, or nothing."""
-        low, high = max(self.heard(run).count, rounds) - 1, told.count
+        last = told.count - rounds + 1 if told.anew else 0
 
-        def recorded(count: int, dry: bool) -> bool:
-            part = Heard(count, told.anew and count > rounds)
+        def recorded(step: int, dry: bool) -> bool:
+            part = Heard(rounds + step - 1, anew=True) if step else Heard(rounds)
             try:
                 self.promise(dues, run, part, terms, seeded, dry)
             except Refused as refusal:
@@ -79,12 +79,13 @@ class Books:
                 raise
             return True
 
-        if recorded(high, dry=False):
+        if recorded(last, dry=False):
             return
-        while high - low > 1:  # it suffices for `low` rounds or for none, and not for `high`
+        low, high = -1, last  # it suffices for `low`, and not for `high`
+        while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if recorded(middle, dry=True) else (low, middle)
-        if low >= rounds:
+        if low >= 0:
             recorded(low, dry=False)
 
     def answer(
