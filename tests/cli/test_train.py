@@ -155,7 +155,7 @@ def test_a_delta_that_promises_nothing_is_cautioned_about(sfumato: Command) -> N
 def test_released_files_have_one_time(sfumato: Command, more: list[str]) -> None:
     """Apart they would say how long a round took, and so how many were drawn."""
     sfumato("train", *SMALL, *more, "--keep-releases", "--diagnostics", "--out", "run")
-    private = {"checkpoint.safetensors", "secret.key", "run.lock", "diagnostics-not-private", "basis"}
+    private = {"checkpoint.safetensors", "run.lock", "diagnostics-not-private", "basis"}
     shown = [path for path in Path("run").rglob("*") if not private & set(path.parts)]
     assert {"report.html", "metrics.jsonl", "releases", "ledger.sqlite"} <= {path.name for path in shown}
     assert len({path.stat().st_mtime_ns for path in shown}) == 1

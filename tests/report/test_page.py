@@ -248,7 +248,7 @@ def test_only_released_values_and_no_seed(tmp_path: Path) -> None:
     folder = proven(tmp_path / "run")
     (folder / "diagnostics-not-private").mkdir()
     (folder / "diagnostics-not-private" / "rounds.jsonl").write_text('{"round": 1, "cohort": 424242}\n')
-    (folder / "secret.key").write_text("535353")
+    (folder / "personal-1.safetensors").write_text("535353")
     found = page(folder)
     assert not re.search("424242|535353|918273", found.source)
     assert "split_seed = 0" in found.text

@@ -108,7 +108,7 @@ def test_epsilon_can_be_given_and_noise_is_found(page: Any, capsys: pytest.Captu
 def test_a_large_delta_and_what_cannot_be_meant_are_said(page: Any) -> None:
     _answered(page)
     page.get_by_role("spinbutton", name="Delta").fill("0.01")
-    page.wait_for_selector("#caution:has-text('is not below 1/1000')")
+    page.wait_for_selector("#caution:has-text('is above')")
     page.get_by_role("spinbutton", name="Rounds").fill("")
     page.wait_for_selector(".guarantee.refused:has-text('rounds')")
     page.wait_for_selector("#attack:has-text('There is nothing to draw')")

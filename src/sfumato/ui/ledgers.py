@@ -6,10 +6,10 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from sfumato.errors import BadValue, DataError, LedgerError
 from sfumato.guarantee import check_delta, rounded_up
+from sfumato.ledger.file import connect, schema_of
 from sfumato.ledger.ledger import Ledger
 from sfumato.report import ledgers as words
 from sfumato.report.read import distinct_names
@@ -68,7 +68,7 @@ def _is_ledger(path: Path) -> bool:
     """Whether a file is a ledger, found out without writing to it."""
     try:
         check_own(path)
-        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as book:
-            return book.execute("SELECT 1 FROM facts WHERE name = 'schema'").fetchone() is not None
+        with closing(connect(path, to_write=False)) as book:
+            return schema_of(book) is not None
     except (sqlite3.Error, DataError):
         return False
