@@ -38,7 +38,6 @@ from tests.helpers import dp_round, linear, made_up_population
 MODULE = """
 import torch
 from sfumato import PublicData, Records
-from tests.patience import PATIENCE
 
 def one(number):
     x = torch.randn(6, 4, generator=torch.Generator().manual_seed(number))

@@ -229,7 +229,9 @@ def test_a_run_from_python_on_a_table_goes_on_from_the_shell(clinics: Command) -
     said = summary("a")["assumptions"]
     assert any("the number of clients is public: 30" in one for one in said)
     assert clinics("train", "--resume", "a", "--rounds", "3", "--quiet") == (0, "", "")
-    assert (summary("a")["assumptions"], summary("a")["rounds"]) == (said, 3)
+    resumed = summary("a")
+    assert set(said) < set(resumed["assumptions"]) and resumed["rounds"] == 3
+    assert any("no copy of the run's folder was resumed too" in one for one in resumed["assumptions"])
 
 
 @pytest.mark.parametrize("option", ["--test-data", "--public"])

@@ -119,7 +119,7 @@ def test_config_set_and_resume(sfumato: Command) -> None:
     assert asked["options"]["lr"] == 0.1 and asked["seed"] == 0 and asked["data"]["clients"] == 40
     before = Path("runs/first/params.safetensors").read_bytes()
     again = sfumato("train", "--resume", "runs/first")
-    assert again.status == 0 and "simulation: holds for whoever does not know the seed" in again.out
+    assert again.status == 0 and "simulation: no one knows the seed" in again.out
     assert Path("runs/first/params.safetensors").read_bytes() == before and len(lines("runs/first")) == 3
     assert Ledger(Path("runs/first/ledger.sqlite"), None).count == 3
 

@@ -40,7 +40,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_num_threads(threads)
     (proven(root / "first") / "audit.json").write_text(json.dumps(VERDICT))
     baseline(root / "group" / "second")
-    for name in ("diagnostics-not-private/rounds.jsonl", "audit-not-private/rmia.json", "personal-1.safetensors", "notes.txt"):
+    for name in (
+        "diagnostics-not-private/rounds.jsonl",
+        "audit-not-private/rmia.json",
+        "personal-1.safetensors",
+        "notes.txt",
+    ):
         path = root / "first" / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps({"round": 1, "found": MARK}))

@@ -22,9 +22,11 @@ from tests.ui.serving import served
 
 SEED = "918273"  # of the runs that were only written down
 PRIVATE = (
-    "first/diagnostics-not-private/rounds.jsonl", "first/audit-not-private/rmia.json", "first/personal-1.safetensors", "first/notes.txt",
+    "first/diagnostics-not-private/rounds.jsonl", "first/audit-not-private/rmia.json", "first/personal-1.safetensors",
+    "first/notes.txt",
     "real/params.safetensors", "real/checkpoint.safetensors", "real/diagnostics-not-private/rounds.jsonl",
-    "first/run.json", "first/run.toml", "real/run.toml", "real/ledger.sqlite", "people.sqlite", "../outside.txt", "../elsewhere/notes.txt",
+    "first/run.json", "first/run.toml", "real/run.toml", "real/ledger.sqlite", "people.sqlite",
+    "../outside.txt", "../elsewhere/notes.txt",
     "../elsewhere", "first/diagnostics-not-private", "first/audit-not-private",
     "..", ".", "", "/etc/passwd", "first/..", "real/../../elsewhere",
 )  # fmt: skip

@@ -44,8 +44,9 @@ def ledger(
             )
         with book.connected(to_write=False):
             interrupted = sum(not entry.settled for entry in book.entries())
+            rounds = f"{book.count} round{'' if book.count == 1 else 's'}"
             typer.echo(
-                f"ledger OK: {book.count} rounds recorded, {interrupted} interrupted (they count); head of the chain {book.head}"
+                f"ledger OK: {rounds} recorded, {interrupted} interrupted (they count); head of the chain {book.head}"
             )
         return
     if budget is not None:

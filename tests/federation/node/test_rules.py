@@ -211,7 +211,9 @@ def test_how_often_in_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     nodes = [one.node for one in recorded]
     letters = [letter_of(terms_of(rounds=10), number=number) for number in range(2)]
     for one in recorded:
-        assert one.node(letter_of(terms_of(rounds=10), "check")).kind == "ok"  # models are built one at a time in a process
+        assert (
+            one.node(letter_of(terms_of(rounds=10), "check")).kind == "ok"
+        )  # models are built one at a time in a process
     monkeypatch.setattr(Journal, "within_a_day", waits)
     with ThreadPoolExecutor(2) as pool:
         found = sorted(reply.kind for reply in pool.map(lambda node, letter: node(letter), nodes, letters))
