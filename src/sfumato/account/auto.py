@@ -45,10 +45,10 @@ class Auto:
         return Pld()
 
     def epsilon(self, event: Event, delta: Real) -> float:
-        return max(self.choose(own).epsilon(own, delta) for own in dearest(event))
+        return max(self.choose(own).epsilon(own, delta) for own in dearest(each_client(event)))
 
     def delta(self, event: Event, epsilon: Real) -> float:
-        return max(self.choose(own).delta(own, epsilon) for own in dearest(event))
+        return max(self.choose(own).delta(own, epsilon) for own in dearest(each_client(event)))
 
     def tradeoff(self, event: Event, false_positive_rate: Real) -> float:
-        return min(self.choose(own).tradeoff(own, false_positive_rate) for own in dearest(event))
+        return min(self.choose(own).tradeoff(own, false_positive_rate) for own in dearest(each_client(event)))

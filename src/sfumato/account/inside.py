@@ -105,11 +105,10 @@ def places_of(*events: Event) -> dict[int, tuple[tuple[int, int], ...]]:
     return {client: tuple(places) for client, places in found.items()}
 
 
-def dearest(event: Event) -> list[Event]:
-    """The different things that happened to clients, without those that surely cost no more than another of them."""
-    every = each_client(event)
+def dearest(events: Iterable[Event]) -> list[Event]:
+    """Of several events those that decide the largest price: without what surely costs no more than another of them."""
     left: list[Event] = []
-    for one in every:
+    for one in events:
         if not any(_no_dearer(one, other) for other in left):
             left = [*(other for other in left if not _no_dearer(other, one)), one]
     return left

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.account.event import Event, Unit, named, why_not_private
-from sfumato.account.inside import for_clients
+from sfumato.account.inside import dearest, for_clients
 from sfumato.account.protocol import accountant
 from sfumato.errors import BudgetExceeded, LedgerError
 from sfumato.ledger.chain import COUNTED, FACT, RESERVE, SAID, SCHEMA, SETTLE, TABLES, Chain, link
@@ -69,7 +69,7 @@ class Budget:
     def spent(self, event: Event, paying: Event | None = None) -> float:
         """What has been spent of it, by the one of its clients that pays most; of those whom `paying` costs something."""
         price, every = accountant("auto"), for_clients(event, self.clients, self.but, paying)
-        return max((price.epsilon(own, self.delta) for own in every), default=0.0)
+        return max((price.epsilon(own, self.delta) for own in dearest(every)), default=0.0)
 
     @property
     def whose(self) -> str:
