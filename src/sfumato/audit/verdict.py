@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -10,9 +11,11 @@ from sfumato.account import accountant
 from sfumato.account.event import Relation
 from sfumato.audit.asked import Asked, NoCanary
 from sfumato.audit.bounds import CERTAIN, rounded_down
+from sfumato.audit.direct_tests import SHARE, DirectTest, direct_tests
 from sfumato.audit.family import Family
 from sfumato.audit.many import OneRun, one_run
 from sfumato.audit.measure import Measured, Told, measure, worlds_of
+from sfumato.audit.observation import observe
 from sfumato.errors import BadValue
 from sfumato.guarantee import PUBLIC, check_delta, observed_by, rounded_up
 from sfumato.key import Key
@@ -56,6 +59,7 @@ class Verdict:
     threshold: float | None = None
     errors: dict[str, int] | None = None
     one_run: dict[str, Any] | None = None
+    direct: tuple[dict[str, Any], ...] = ()
     refuted: bool = False
     words: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -66,6 +70,11 @@ class Verdict:
     def broken(self) -> bool:
         """Whether a guarantee is contradicted: a paper's claim is none of ours."""
         return self.proven and self.refuted
+
+    @property
+    def tests(self) -> tuple[DirectTest, ...]:
+        """The direct tests of noise, cohorts and canaries."""
+        return tuple(DirectTest(**one) for one in self.direct)
 
     @property
     def best(self) -> float:
@@ -86,12 +95,18 @@ class Verdict:
         if self.claimed is None:
             return f"Nothing is claimed for {self._whose}: there is nothing to hold an attack against."
         upper = rounded_up(self.claimed, 4)
+        failed = [one for one in self.tests if one.failed]
+        if self.broken and failed:
+            return (
+                f"BROKEN: epsilon {upper} is claimed for {self._whose}, and the round is not what it states. {failed[0].line}. "
+                f"A sound round fails so with probability {CERTAIN:g} at most. Do not rely on this guarantee, and tell us."
+            )
         if self.bounds is None:
             by = f" ({self.claimed_by})" if self.claimed_by else ""
             said = "Proven" if self.proven else "Claimed, not proven"
             return f"{said}: epsilon {upper}{by} for {self._whose}. Nothing was measured."
         lower = f"{rounded_down(self.best)} at confidence {self.confidence:.12g}"
-        if self.refuted and self.proven:
+        if self.broken:
             return (
                 f"BROKEN: epsilon {upper} is claimed for {self._whose}, and the attack contradicts what is proven of "
                 f"its rounds, at confidence 1 - {CERTAIN:g}. Do not rely on this guarantee, and tell us."
@@ -130,6 +145,8 @@ class Verdict:
         if self.errors is not None:
             said = "Scores above the threshold: {false_positives} of {absent} runs without the canary; below: {false_negatives} of "
             found += ["", (said + "{present} with it.").format(**self.errors)]
+        if self.tests:
+            found += ["", "Tested directly:", *(f"  {one.line}" for one in self.tests)]
         return [*found, *(f"{words[0].upper()}{words[1:]}." for words in (*self.words, *self.notes))]
 
 
@@ -187,7 +204,13 @@ def audit(
         refused = asked.derivation.refused.get(asked.unit)
         return found if refused is None else replace(found, notes=(refused.reason.rstrip("."),))
     found = replace(found, notes=() if asked.before is None else (_BEFORE,))
+    started = time.perf_counter()
     try:
+        direct = direct_tests(observe(asked, how.key.child("direct"))) if proven else ()
+        spent = time.perf_counter() - started
+        found = replace(found, direct=tuple(asdict(one) for one in direct), refuted=any(one.failed for one in direct), seconds=spent)
+        if found.refuted:
+            return replace(found, notes=(*found.notes, "no canary was scored: a direct test has failed already"))
         worlds = worlds_of(asked, real)
     except NoCanary as reason:
         return replace(found, notes=(*found.notes, f"no canary was run: {str(reason).rstrip('.')}"))
@@ -197,7 +220,7 @@ def audit(
     alpha = (1.0 - how.confidence) / kinds
     if how.canaries:
         once = one_run(asked, family, how.canaries, how.key.child("one"), delta, alpha)
-        found = replace(found, one_run=asdict(once), refuted=once.refutes, seconds=once.seconds)
+        found = replace(found, one_run=asdict(once), refuted=once.refutes, seconds=found.seconds + once.seconds)
     measured = measure(
         worlds, family, key=how.key.child("many"), delta=delta, alpha=alpha, runs=how.runs,
         seconds=how.seconds, told=told,
@@ -211,7 +234,7 @@ def audit(
     )
     bounds = measured.bounds(asked, family, delta, alpha)
     certain = measured.certain(family, delta)
-    refuted = measured.refutes(asked.event, claimed, delta, CERTAIN / kinds)
+    refuted = measured.refutes(asked.event, claimed, delta, (CERTAIN - SHARE) / kinds)
     return replace(
         found, runs=len(measured.present), bounds=bounds, certain=certain, belief=measured.belief(delta, alpha),
         threshold=measured.threshold, errors=asdict(measured.errors), refuted=refuted or found.refuted,
