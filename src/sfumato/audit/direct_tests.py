@@ -149,8 +149,8 @@ def radial_surprises(noise: Noise) -> tuple[Values, Values]:
     norms = np.abs(noise.values).sum(1) * deviation
 
     def rate(norm: float) -> float:
-        inside = np.where(ends > norm, np.exp(width * np.log(np.maximum(norm, 1e-300) / ends)), 1.0)
-        return float(-np.log(max(1e-300, (chances * (1.0 - np.minimum(inside, 1.0))).sum())))
+        inside = np.exp(width * np.log(np.minimum(1.0, max(norm, 1e-300) / ends)))
+        return float(-np.log(max(1e-300, (chances * (1.0 - inside)).sum())))
 
     return np.array([rate(n * (1 - 1e-5)) for n in norms]), np.array([rate(n * (1 + 1e-5)) for n in norms])
 

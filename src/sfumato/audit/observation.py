@@ -335,8 +335,8 @@ def _lengths(asked: Asked, sent: dict[str, Tensor]) -> dict[str, float]:
 def _sums(asked: Asked, small: Asked, sent: dict[str, Tensor], key: Key) -> dict[str, float]:
     """How far each canary moves the sum to which noise is added, over the stated sensitivity, beside ordinary clients.
 
-    Without it (add/remove), with a zero update (zero-out), or with the opposite one (replace; and in a cohort of a fixed size,
-    where it displaces another).
+    Against a sum without it (add/remove, zero-out), or with the opposite one in its place (replace; also where it displaces another
+    in a cohort of a fixed size).
     """
     relation, size = small.proof.relation, asked.round.sample.cohort_size(asked.proof.before[1])
     fixed = size is not None and size < asked.population
@@ -350,12 +350,12 @@ def _sums(asked: Asked, small: Asked, sent: dict[str, Tensor], key: Key) -> dict
     found = {}
     for name, update in sent.items():
         present = _watch(small, [*others, update])
-        if relation is Relation.ADD_REMOVE and not opposite:
-            if not isinstance(small.round.sample, Everyone):
-                continue  # one client less draws another cohort
+        if opposite:
+            absent = _watch(small, [*others, -update])
+        elif isinstance(small.round.sample, Everyone):
             absent = _watch(small, [*others, None], size=small.population - 1)
         else:
-            absent = _watch(small, [*others, -update if opposite else None])
+            continue  # one client less draws another cohort
         one, two = (_sum(world.seen_in(key)) for world in (present, absent))
         if one is None or two is None or one.shape != two.shape:
             continue
