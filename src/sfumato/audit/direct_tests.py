@@ -80,7 +80,9 @@ def count_p_value(successes: Any, trials: Any, rate: Any) -> Values:
     """
     share = np.divide(successes, np.maximum(trials, 1))
     divergence = rel_entr(share, rate) + rel_entr(1.0 - share, 1.0 - rate)
-    return np.asarray(np.where(np.asarray(trials) > 0, np.minimum(1.0, 2.0 * np.exp(-np.asarray(trials) * divergence)), 1.0))
+    return np.asarray(
+        np.where(np.asarray(trials) > 0, np.minimum(1.0, 2.0 * np.exp(-np.asarray(trials) * divergence)), 1.0)
+    )
 
 
 def _least(*p_values: Values | float) -> float:
@@ -111,7 +113,8 @@ def noise_tests(noise: Noise) -> Iterator[DirectTest]:
         yield test("the norm has the stated scale", _gamma(many.sum(), few.sum(), releases))
     else:
         assert many is not None
-        parts = [(part.sum(), rest.sum(), part.size) for part, rest in zip(_split(many), _split(few), strict=True)]
+        stretches = [(many, few), *zip(_split(many), _split(few), strict=True)]
+        parts = [(most.sum(), least.sum(), most.size) for most, least in stretches]
         yield test("every stretch has the stated scale", _gamma(*map(np.array, zip(*parts, strict=True))))
     signs = np.sign(noise.values)
     fair = count_p_value((signs.size + signs.sum()) / 2.0, signs.size, 0.5)
@@ -225,8 +228,13 @@ def cohort_tests(cohorts: Cohorts) -> Iterator[DirectTest]:
         yield test(f"the rate is at most {cohorts.rate:.3g}", float(rate <= cohorts.rate * (1.0 + 1e-12)))
     yield test(f"each is drawn at rate {rate:.3g}", _least(count_p_value(drawn.sum(0), count, rate)))
     if cohorts.independent:
-        yield test("sizes are binomial", _least(_binomial(sizes, population, rate), count_p_value(sizes.sum(), drawn.size, rate)))
-    yield test("rounds are independent", _over_rounds(cohorts.drawn, None if cohorts.independent else int(sizes[0]), rate))
+        yield test(
+            "sizes are binomial",
+            _least(_binomial(sizes, population, rate), count_p_value(sizes.sum(), drawn.size, rate)),
+        )
+    yield test(
+        "rounds are independent", _over_rounds(cohorts.drawn, None if cohorts.independent else int(sizes[0]), rate)
+    )
     if population > 1:
         size, pairs = int(sizes[0]), population // 2
         both = rate**2 if cohorts.independent else rate * (size - 1) / (population - 1)
@@ -265,7 +273,10 @@ def _over_rounds(drawn: NDArray[np.bool_], size: int | None, rate: float) -> flo
 
 def canary_tests(moves: Moves) -> Iterator[DirectTest]:
     """That no canary's message is longer, and no canary moves the sum further, than is stated."""
-    for statement, over in (("no message is longer than stated", moves.lengths), ("no sum moves further than stated", moves.sums)):
+    for statement, over in (
+        ("no message is longer than stated", moves.lengths),
+        ("no sum moves further than stated", moves.sums),
+    ):
         if over:
             name = max(over, key=lambda one: float(np.nan_to_num(over[one], nan=np.inf)))
             worst = over[name]

@@ -25,9 +25,7 @@ from sfumato.account.event import (
     LaplaceEvent,
     Mixture,
     PoissonSampled,
-    PureEvent,
     Relation,
-    StaircaseEvent,
     Unit,
 )
 from sfumato.audit.again import Again, Layers, silent
@@ -46,14 +44,14 @@ from sfumato.pieces.protocol import ClientPiece, ServerPiece, Turn
 from sfumato.pieces.sampler import Everyone, FixedSize
 from sfumato.pieces.staircase import Staircase
 from sfumato.pieces.wrapper import forward_hooks
-from sfumato.update import Layout
 
 Values = NDArray[np.float64]
 _NUMBERS = 1_000_000  # of noise that are drawn, where fewer than `_RELEASES` releases have as many
-_RELEASES, _FEWEST = 300, 4
+_RELEASES, _FEWEST = 200, 2
 _LONGEST = 16_000_000  # coordinates of all messages of a round; more are cut off
-_COHORTS, _FEWEST_COHORTS, _DRAWN = 2000, 60, 20_000_000
-_ROUNDS = 10  # of a run whose cohorts are drawn
+_CANARIES = 80_000  # the same where canaries are sent, many times
+_COHORTS, _FEWEST_COHORTS, _DRAWN = 1000, 60, 20_000_000
+_ROUNDS = 10  # of a run
 _RUNS = 400  # for as many releases as are wanted
 _HUGE = 1e6
 _EXACT = 1e-9  # what a norm in float64 may be off by
@@ -127,7 +125,9 @@ def observe(asked: Asked, key: Key) -> Observation:
     """Run the round with silent clients and with canaries, and draw cohorts."""
     if asked.proof.every != 1 or asked.round.sample.named:
         return Observation(None, (), None)  # a draw lasts for several rounds, or clients differ
-    noise = _record_noise(asked, key.child("noise")) if asked.payment.slot == "local" else _noise(asked, key.child("noise"))
+    noise = (
+        _record_noise(asked, key.child("noise")) if asked.payment.slot == "local" else _noise(asked, key.child("noise"))
+    )
     moves = None if asked.payment.slot == "local" else _moves(asked, key.child("moves"))
     return Observation(noise, tuple(_cohorts(asked, key.child("cohorts"))), moves)
 
@@ -157,7 +157,7 @@ def _noise(asked: Asked, key: Key) -> Noise | None:
     if found is None or asked.proof.stddev is None:
         return None
     small = _simplest(asked)
-    watched = _watch(small, [None] * small.population)
+    watched = _watch(small, [None] * small.population, rounds=min(asked.rounds, _ROUNDS))
     stddev = small.payment.claim.share if small.payment.slot == "channel" else small.proof.stddev
     if stddev is None:
         return None
@@ -204,7 +204,7 @@ def _record_noise(asked: Asked, key: Key) -> Noise | None:
     except (SfumatoError, KeyError):
         return None
     population = Population("silent", 2, lambda client: records)
-    world = Again.of(round, proof, population, module, 1, Objective(linear))
+    world = Again.of(round, proof, population, module, min(asked.rounds, _ROUNDS), Objective(linear))
     wanted = _releases(dimension)
     for run in range(_RUNS):
         for _ in world.run(key.child("run", number=run)):
@@ -260,13 +260,13 @@ def _noisy(pieces: list[Any]) -> int:
     return next(nth for nth, piece in enumerate(pieces) if piece.noise_and_norm() is not None)
 
 
-def _simplest(asked: Asked) -> Asked:
+def _simplest(asked: Asked, longest: int = _LONGEST) -> Asked:
     """The same noise with few clients who all take part, where it is the same; and with no more coordinates than fit."""
     sample = Everyone(asked.round.sample.relation)
     few = replace(asked, round=replace(asked.round, sample=sample), population=4)
     found = few if _same_noise(few, asked) else asked
-    longest = max(_FEWEST, asked.layers, _LONGEST // found.population)
-    shorter = replace(found, dimension=min(found.dimension, longest))
+    length = max(4, asked.layers, longest // found.population)
+    shorter = replace(found, dimension=min(found.dimension, length))
     return shorter if shorter.dimension == found.dimension or _same_noise(shorter, asked) else found
 
 
@@ -299,14 +299,14 @@ def canaries(length: int, last: int) -> dict[str, Tensor]:
         "the largest numbers": torch.full((length,), torch.finfo(torch.float32).max),
         **{
             f"random numbers ({place})": (10.0 ** (place - 4)) * Key.from_seed(place).normal(length).float()
-            for place in range(12)
+            for place in range(8)
         },
     }
 
 
 def _moves(asked: Asked, key: Key) -> Moves | None:
     """Canaries through the client pieces, alone and among others. Only where clients may send any update."""
-    small = _simplest(asked)
+    small = _simplest(asked, _CANARIES)
     if math.isfinite(small.proof.before[2].l2) or small.proof.sensitivity is None or asked.proof.sensitivity is None:
         return None
     length = small.proof.before[2].dimension
@@ -323,7 +323,11 @@ def _lengths(asked: Asked, sent: dict[str, Tensor]) -> dict[str, float]:
     if not math.isfinite(claim.l2):
         return {}
     before = (*slots.proof.before[: 2 + upto], *slots.proof.before[2 + len(client) :])
-    quiet = replace(slots, round=replace(slots.round, client=client[:upto], nonprivate=True), proof=replace(slots.proof, before=before))
+    quiet = replace(
+        slots,
+        round=replace(slots.round, client=client[:upto], nonprivate=True),
+        proof=replace(slots.proof, before=before),
+    )
     rows = torch.stack(list(sent.values()))
     keys = [Key.from_seed(number) for number in range(len(rows))]
     opening = slots.open(0, Key.from_seed(0))
@@ -343,7 +347,9 @@ def _sums(asked: Asked, small: Asked, sent: dict[str, Tensor], key: Key) -> dict
     if asked.unit is Unit.RECORD and asked.payment.claim.moved.l2 < asked.payment.claim.rows_apart.l2:
         return {}
     opposite = relation is Relation.REPLACE or asked.unit is Unit.RECORD or (fixed and relation is Relation.ADD_REMOVE)
-    order = getattr(getattr(asked.payment.piece, "law", None), "order", 2)  # of the norm that the noise is a multiple of
+    order = getattr(
+        getattr(asked.payment.piece, "law", None), "order", 2
+    )  # of the norm that the noise is a multiple of
     stated = asked.proof.sensitivity
     assert stated is not None, "it was looked at"
     others: list[Tensor | None] = [0.1 * torch.ones(small.proof.before[2].dimension)] * (small.population - 1)
@@ -387,7 +393,13 @@ def _cohorts(asked: Asked, key: Key) -> Iterator[Cohorts]:
         def turn(run: int, number: int) -> Turn:
             return Keys.of(key.child("run", number=run)).turn(number)
 
-        yield _drawn(asked.population, rounds, lambda run, number: sampler.cohort(asked.population, turn(run, number)), stated, independent)
+        yield _drawn(
+            asked.population,
+            rounds,
+            lambda run, number: sampler.cohort(asked.population, turn(run, number)),
+            stated,
+            independent,
+        )
     if at_records and isinstance(local, DpSgd):
         inner = _stated(event.event if isinstance(event, Mixture) else event)
         if isinstance(inner, PoissonSampled | FixedSizeSampled):

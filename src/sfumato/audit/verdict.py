@@ -208,7 +208,9 @@ def audit(
     try:
         direct = direct_tests(observe(asked, how.key.child("direct"))) if proven else ()
         spent = time.perf_counter() - started
-        found = replace(found, direct=tuple(asdict(one) for one in direct), refuted=any(one.failed for one in direct), seconds=spent)
+        found = replace(
+            found, direct=tuple(asdict(one) for one in direct), refuted=any(one.failed for one in direct), seconds=spent
+        )
         if found.refuted:
             return replace(found, notes=(*found.notes, "no canary was scored: a direct test has failed already"))
         worlds = worlds_of(asked, real)

@@ -87,7 +87,9 @@ class Run:
             noise, _ = noise_and_clip(self.prepared.round)
             first = {"noise_multiplier": noise, "round": planned_round(self.prepared), **basis_noise(self.prepared)}
             write_atomically(folder / "run.toml", request.to_toml(first))
-        elif "population" in read_resolved(folder / "run.toml") and not (folder / LEDGER).exists():  # it had one by then
+        elif (
+            "population" in read_resolved(folder / "run.toml") and not (folder / LEDGER).exists()
+        ):  # it had one by then
             raise LedgerError(
                 f"{folder / LEDGER} is gone, so what was spent is not known. Restore it, or start a new run in another folder."
             )
