@@ -45,18 +45,14 @@ class Sabotage:
 
 def sabotages() -> list[Sabotage]:
     """All 33."""
-    found = [
-        Sabotage(clip.__name__, lambda clip=clip: check_piece(clip(0.3)), _round(client=(clip(0.3),)))
-        for clip in broken.BROKEN_CLIPS
-    ]
-    found += [
-        Sabotage(noise.__name__, lambda noise=noise: check_noise(noise()), _round(server=(noise(),)))
-        for noise in broken.BROKEN_NOISES
-    ]
+    found = []
+    for clip in broken.BROKEN_CLIPS:
+        found.append(Sabotage(clip.__name__, lambda clip=clip: check_piece(clip(0.3)), _round(client=(clip(0.3),))))
+    for noise in broken.BROKEN_NOISES:
+        found.append(Sabotage(noise.__name__, lambda noise=noise: check_noise(noise()), _round(server=(noise(),))))
     for sampler in broken.BROKEN_SAMPLERS:
-        found.append(
-            Sabotage(type(sampler).__name__, lambda sampler=sampler: check_sampler(sampler), _round(sample=sampler))
-        )
+        check = lambda sampler=sampler: check_sampler(sampler)  # noqa: E731
+        found.append(Sabotage(type(sampler).__name__, check, _round(sample=sampler)))
     others: dict[str, dict[str, Any]] = {
         "MeanOverTheRealisedCohort": {"aggregate": broken.MeanOverTheRealisedCohort(50)},
         "SumCalledMean": {"aggregate": broken.SumCalledMean(3)},

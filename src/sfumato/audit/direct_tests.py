@@ -163,7 +163,7 @@ def _normal(size: Values) -> Values:
 
 
 def _laplace(size: Values) -> Values:
-    return np.sqrt(2.0) * size
+    return np.asarray(np.sqrt(2.0) * size)
 
 
 def _split(values: Values) -> list[Values]:

@@ -248,7 +248,8 @@ def _watch(asked: Asked, updates: list[Tensor | None], size: int | None = None, 
     for place, update in enumerate(updates):
         if update is not None:
             rows[place] = update
-    watched = replace(round, **{slot: tuple(pieces)}, local=Canaries(round.local, 0, rows))
+    changed: dict[str, Any] = {slot: tuple(pieces), "local": Canaries(round.local, 0, rows)}
+    watched = replace(round, **changed)
     proof = watched.derive(population=asked.population, dimension=asked.dimension).units[asked.unit]
     sizes = max([5, *(getattr(piece, "cap", None) or 1 for piece in round.client)])
     module = Layers(asked.dimension, asked.layers)
