@@ -9,8 +9,8 @@ from typing import Any
 from sfumato import AddNoise, Clip, Everyone, Gaussian, Round
 from sfumato.account import accountant
 from sfumato.audit.asked import Asked
-from sfumato.audit.bounds import CERTAIN
-from sfumato.audit.direct_tests import SHARE, direct_tests
+from sfumato.audit.bounds import BY_SCORES
+from sfumato.audit.direct_tests import direct_tests
 from sfumato.audit.measure import measure, worlds_of
 from sfumato.audit.observation import observe
 from sfumato.errors import SfumatoError
@@ -102,7 +102,7 @@ def by_scores(sabotage: Sabotage) -> str:
     except RuntimeError:
         return "does not run"
     claimed = accountant().epsilon(asked.event, _DELTA)
-    return "caught" if scores.refutes(asked.event, claimed, _DELTA, CERTAIN - SHARE) else ""
+    return "caught" if scores.refutes(asked.event, claimed, _DELTA, BY_SCORES) else ""
 
 
 def table() -> tuple[list[str], int]:

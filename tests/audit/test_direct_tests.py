@@ -28,10 +28,9 @@ from sfumato import (
 from sfumato.account.event import Unit
 from sfumato.audit import verdict
 from sfumato.audit.asked import Asked
-from sfumato.audit.bounds import CERTAIN
+from sfumato.audit.bounds import BY_SCORES, BY_TESTS, CERTAIN
 from sfumato.audit.direct_tests import (
     LEVEL,
-    SHARE,
     DirectTest,
     _binomial,
     _dkw,
@@ -42,6 +41,7 @@ from sfumato.audit.direct_tests import (
     _pairs,
     count_p_value,
     direct_tests,
+    summary,
 )
 from sfumato.audit.observation import observe
 from sfumato.audit.verdict import How
@@ -259,11 +259,18 @@ def test_a_failed_direct_test_makes_the_verdict() -> None:
     assert found.to_json()["broken"] and any("FAILED" in line for line in found.lines())
 
 
+def test_the_summary_says_what_was_tested_and_what_was_not() -> None:
+    everyone = summary(_tested(dp_round(sample=Everyone())))
+    assert [line.split(" ")[0] for line in everyone] == ["noise", "canaries", "canaries", "not"]
+    assert everyone[-1] == "not tested: cohorts"
+    assert not any(line.startswith("not tested") for line in summary(_tested(dp_round())))
+
+
 def test_what_has_no_guarantee_is_not_tested() -> None:
     bare = replace(dp_round(server=(AddNoise(Less(1.0)),)), unproven=True)
     with unchecked():
         found = verdict.audit(Asked(bare, 20, 50, 2, bare.unit), How(KEY, 1e-5, runs=20))
-    assert not found.direct and not found.broken
+    assert not found.direct_tests and not found.broken
 
 
 # --- p-values --------------------------------------------------------------------------------------------------------------
@@ -309,10 +316,10 @@ def test_a_p_value_is_small_as_rarely_as_it_says(name: str) -> None:
 
 
 def test_all_tests_share_half_of_what_a_verdict_may_err() -> None:
-    assert SHARE == CERTAIN / 2
+    assert BY_TESTS + BY_SCORES == CERTAIN
     most = max(
         (_tested(_records(Gaussian(2.0), sample=FixedSize(8), batch=FixedSize(4))), _tested(dp_round())), key=len
     )
-    assert len(most) * LEVEL <= SHARE
+    assert len(most) * LEVEL <= BY_TESTS
     assert _least(0.1, np.array([0.01, 0.5])) == pytest.approx(0.03)
     assert _least(np.array([np.nan, 1.0])) == 0.0

@@ -32,6 +32,7 @@ from sfumato import (
 from sfumato.account import accountant
 from sfumato.audit import verdict
 from sfumato.audit.asked import Asked
+from sfumato.audit.bounds import BY_SCORES
 from sfumato.audit.family import Family
 from sfumato.audit.measure import Measured, measure, worlds_of
 from sfumato.audit.scores import Density, Look
@@ -182,7 +183,7 @@ def test_a_staircase_falls_by_whole_steps() -> None:
 )
 def test_scores_show_a_broken_clip_noise_or_sampler(round: Round, rounds: int) -> None:
     asked = _asked(round, rounds)
-    assert _scores(asked, 200).refutes(asked.event, accountant().epsilon(asked.event, 1e-5), 1e-5, 5e-7)  # type: ignore[arg-type]
+    assert _scores(asked, 200).refutes(asked.event, accountant().epsilon(asked.event, 1e-5), 1e-5, BY_SCORES)  # type: ignore[arg-type]
 
 
 def test_scores_show_half_the_noise_in_a_sampled_cohort() -> None:
@@ -191,8 +192,8 @@ def test_scores_show_half_the_noise_in_a_sampled_cohort() -> None:
     asked = _asked(round, 3)
     assert asked.event is not None
     claimed, found = accountant().epsilon(asked.event, 1e-5), _scores(asked, 700)
-    assert found.refutes(asked.event, claimed, 1e-5, 5e-7) and len(found.tried) > 30
-    assert not replace(found, tried=()).refutes(asked.event, claimed, 1e-5, 5e-7)
+    assert found.refutes(asked.event, claimed, 1e-5, BY_SCORES) and len(found.tried) > 30
+    assert not replace(found, tried=()).refutes(asked.event, claimed, 1e-5, BY_SCORES)
 
 
 @pytest.mark.parametrize("round", [dp_round(sample=Everyone()), dp_round(), _records(Poisson(0.5))])

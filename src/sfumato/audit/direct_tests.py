@@ -1,7 +1,7 @@
 """Direct tests of what an audited round hands out: noise, cohorts, canaries. A failed one contradicts what the round states.
 
-False alarms. A sound round fails one of them with probability at most `SHARE`, half of the 1e-6 of a verdict; the scores of
-canaries have the other half. `SHARE` is split evenly among `_MOST` tests, and within a test among all the numbers that it
+False alarms. A sound round fails one of them with probability at most `BY_TESTS`, half of the 1e-6 of a verdict; the scores of
+canaries have the other half. It is split evenly among `_MOST` tests, and within a test among all the numbers that the test
 looks at (a union bound), so no independence between tests is needed. Each p-value is exact or from a proven bound:
 
 - signs: noise keeps its distribution when any of its coordinates change sign (also the joint staircase). So, given the sizes,
@@ -29,13 +29,13 @@ from scipy import fft
 from scipy.special import gammainc, gammaincc, log_ndtr, rel_entr
 from scipy.stats import binom
 
-from sfumato.audit.bounds import CERTAIN
-from sfumato.audit.observation import Cohorts, Moves, Noise, Observation, Values
+from sfumato.audit.bounds import BY_TESTS
+from sfumato.audit.observation import CanaryMoves, Observation, ObservedCohorts, ObservedNoise, Values
 from sfumato.pieces.staircase import levels, moments
 
-SHARE = CERTAIN / 2
 _MOST = 20  # tests of one round
-LEVEL = SHARE / _MOST
+LEVEL = BY_TESTS / _MOST
+KINDS = ("noise", "cohorts", "canaries")
 _PAIRS = 1000  # coordinates, or releases, of which all pairs are looked at
 _LAGS = 4_000_000  # numbers of noise of which all distances are looked at
 _BLOCKS = 64
@@ -46,7 +46,7 @@ _LAG = 8
 class DirectTest:
     """One statement of a round, what was looked at, and a bound on the probability of such an observation if it is true."""
 
-    of: str  # noise, cohorts or canaries
+    of: str  # one of KINDS
     statement: str
     seen: str
     p_value: float
@@ -72,6 +72,18 @@ def direct_tests(observed: Observation) -> tuple[DirectTest, ...]:
     return tuple(found)
 
 
+def summary(tests: tuple[DirectTest, ...]) -> list[str]:
+    """For people: what failed, what was looked at without a contradiction, and what was not tested."""
+    found = [one.line for one in tests if one.failed]
+    passed: dict[str, list[str]] = {}
+    for one in tests:
+        if not one.failed:
+            passed.setdefault(f"{one.of} ({one.seen})", []).append(one.statement)
+    found += [f"{what}: no contradiction. {'; '.join(said)}." for what, said in passed.items()]
+    missing = [of for of in KINDS if of not in {one.of for one in tests}]
+    return [*found, f"not tested: {', '.join(missing)}"] if missing else found
+
+
 def count_p_value(successes: Any, trials: Any, rate: Any) -> Values:
     """A bound on the probability of a count so far from its mean: 2 exp(-n KL(k/n, rate)).
 
@@ -94,7 +106,7 @@ def _least(*p_values: Values | float) -> float:
 # --- noise -----------------------------------------------------------------------------------------------------------------
 
 
-def noise_tests(noise: Noise) -> Iterator[DirectTest]:
+def noise_tests(noise: ObservedNoise) -> Iterator[DirectTest]:
     """That every coordinate has the stated noise, and that no two numbers have to do with each other."""
     releases, width = noise.values.shape
     seen = f"{releases} releases of {width:,} coordinates" + (f" in place of {noise.cut:,}" if noise.cut else "")
@@ -126,7 +138,7 @@ def noise_tests(noise: Noise) -> Iterator[DirectTest]:
         yield test("no two rounds are related", _pairs(signs.T))
 
 
-def surprises(noise: Noise) -> tuple[Values, Values | None]:
+def surprises(noise: ObservedNoise) -> tuple[Values, Values | None]:
     """-log P(|X| > |x|) of every number, which is exponential: at least, and at most, by how far rounding may have moved it."""
     if noise.family == "staircase":
         width = noise.values.shape[1]
@@ -140,7 +152,7 @@ def surprises(noise: Noise) -> tuple[Values, Values | None]:
     return rate((size - noise.slack).clip(0.0)), rate(size + noise.slack)
 
 
-def radial_surprises(noise: Noise) -> tuple[Values, Values]:
+def radial_surprises(noise: ObservedNoise) -> tuple[Values, Values]:
     """-log P(R > r) of the L1 norm of every release of staircase noise, which is exponential."""
     assert noise.law is not None
     width = noise.values.shape[1]
@@ -211,7 +223,7 @@ def _pairs(signs: Values) -> float:
 # --- cohorts ---------------------------------------------------------------------------------------------------------------
 
 
-def cohort_tests(cohorts: Cohorts) -> Iterator[DirectTest]:
+def cohort_tests(cohorts: ObservedCohorts) -> Iterator[DirectTest]:
     """That all are drawn at the stated rate, independently of other rounds and, for Poisson sampling, of each other."""
     runs, rounds, population = cohorts.drawn.shape
     drawn, count = cohorts.drawn.reshape(-1, population), runs * rounds
@@ -271,7 +283,7 @@ def _over_rounds(drawn: NDArray[np.bool_], size: int | None, rate: float) -> flo
 # --- canaries --------------------------------------------------------------------------------------------------------------
 
 
-def canary_tests(moves: Moves) -> Iterator[DirectTest]:
+def canary_tests(moves: CanaryMoves) -> Iterator[DirectTest]:
     """That no canary's message is longer, and no canary moves the sum further, than is stated."""
     for statement, over in (
         ("no message is longer than stated", moves.lengths),

@@ -59,10 +59,11 @@ _ROUNDED = 1e-6  # what a sum of float32 updates may be off by
 
 
 @dataclass(frozen=True)
-class Noise:
-    """The noise of releases, in stated standard deviations [releases, coordinates], and how far rounding may have moved each number.
+class ObservedNoise:
+    """The noise of releases, in stated standard deviations [releases, coordinates].
 
-    `family` is the stated distribution: normal, laplace or staircase. Of a staircase `law` has the steps.
+    `slack` is how far rounding may have moved each number. `family` is the stated distribution: normal, laplace or staircase, of
+    which `law` has the steps.
     """
 
     values: Values = field(repr=False)
@@ -73,7 +74,7 @@ class Noise:
 
 
 @dataclass(frozen=True)
-class Cohorts:
+class ObservedCohorts:
     """Who was drawn [runs, rounds, population], and what is stated: the rate, and whether clients are independent (Poisson).
 
     `strays` counts the drawn numbers that are not of different clients of the population.
@@ -87,7 +88,7 @@ class Cohorts:
 
 
 @dataclass(frozen=True)
-class Moves:
+class CanaryMoves:
     """How far canaries reach over what is stated, each by its name: 1 at most if the statement is true."""
 
     lengths: dict[str, float]
@@ -98,14 +99,14 @@ class Moves:
 class Observation:
     """What one round handed out; None where nothing is stated, or no piece is known that could be watched."""
 
-    noise: Noise | None
-    cohorts: tuple[Cohorts, ...]
-    moves: Moves | None
+    noise: ObservedNoise | None
+    cohorts: tuple[ObservedCohorts, ...]
+    moves: CanaryMoves | None
 
 
 @dataclass(frozen=True)
 @forward_hooks
-class Watched(ClientPiece, ServerPiece):
+class NoiseWatcher(ClientPiece, ServerPiece):
     """A piece that adds noise, with its values before and after."""
 
     inner: Any
@@ -152,7 +153,7 @@ def _releases(dimension: int) -> int:
     return min(_RELEASES, max(_FEWEST, _NUMBERS // dimension))
 
 
-def _noise(asked: Asked, key: Key) -> Noise | None:
+def _noise(asked: Asked, key: Key) -> ObservedNoise | None:
     found = _family(asked)
     if found is None or asked.proof.stddev is None:
         return None
@@ -173,17 +174,17 @@ def _noise(asked: Asked, key: Key) -> Noise | None:
 def _standardised(
     rows: list[tuple[Tensor, Tensor]], stddev: float, grid: float | None, found: tuple[str, Staircase | None], asked: Asked,
     small: Asked,
-) -> Noise | None:  # fmt: skip
+) -> ObservedNoise | None:  # fmt: skip
     if len(rows) < 2:
         return None
     width = min(len(after) for _, after in rows)
     before, after = (torch.stack([pair[place][:width] for pair in rows]).numpy() for place in (0, 1))
     slack = (_ROUNDED * np.abs(after) + (grid or 0.0)) / stddev
     cut = asked.dimension if small.dimension < asked.dimension else 0
-    return Noise((after - before) / stddev, slack, *found, cut=cut)
+    return ObservedNoise((after - before) / stddev, slack, *found, cut=cut)
 
 
-def _record_noise(asked: Asked, key: Key) -> Noise | None:
+def _record_noise(asked: Asked, key: Key) -> ObservedNoise | None:
     """The noise of private local steps on records without a gradient."""
     local, found = asked.round.local, _family(asked)
     if not isinstance(local, DpSgd) or found is None or asked.proof.stddev is None:
@@ -218,7 +219,7 @@ def _record_noise(asked: Asked, key: Key) -> Noise | None:
 
 
 @dataclass(frozen=True)
-class _World:
+class _WatchedRound:
     """A round whose noise is watched, its clients' updates given."""
 
     world: Again
@@ -236,13 +237,13 @@ class _World:
         ]
 
 
-def _watch(asked: Asked, updates: list[Tensor | None], size: int | None = None, rounds: int = 1) -> _World:
+def _watch(asked: Asked, updates: list[Tensor | None], size: int | None = None, rounds: int = 1) -> _WatchedRound:
     """The round with these updates of its last clients, None for zeros; of the first `size` clients, where that is given."""
     round, payment, seen = asked.round, asked.payment, list[tuple[Tensor, Tensor]]()
     slot = "client" if payment.slot in ("client", "channel") else "server"
     pieces: list[Any] = list(getattr(round, slot))
     nth = _noisy(pieces) if payment.slot == "channel" else payment.nth
-    pieces[nth] = Watched(pieces[nth], seen)
+    pieces[nth] = NoiseWatcher(pieces[nth], seen)
     length = asked.proof.before[2].dimension
     rows = torch.zeros(len(updates), length)
     for place, update in enumerate(updates):
@@ -254,7 +255,7 @@ def _watch(asked: Asked, updates: list[Tensor | None], size: int | None = None, 
     sizes = max([5, *(getattr(piece, "cap", None) or 1 for piece in round.client)])
     module = Layers(asked.dimension, asked.layers)
     world = Again.of(watched, proof, silent(asked.population, sizes), module, rounds, None)
-    return _World(world if size is None else replace(world, size=size), seen)
+    return _WatchedRound(world if size is None else replace(world, size=size), seen)
 
 
 def _noisy(pieces: list[Any]) -> int:
@@ -305,14 +306,14 @@ def canaries(length: int, last: int) -> dict[str, Tensor]:
     }
 
 
-def _moves(asked: Asked, key: Key) -> Moves | None:
+def _moves(asked: Asked, key: Key) -> CanaryMoves | None:
     """Canaries through the client pieces, alone and among others. Only where clients may send any update."""
     small = _simplest(asked, _CANARIES)
     if math.isfinite(small.proof.before[2].l2) or small.proof.sensitivity is None or asked.proof.sensitivity is None:
         return None
     length = small.proof.before[2].dimension
     sent = canaries(length, max(1, length // max(small.layers, 10)))
-    return Moves(_lengths(small, sent), _sums(asked, small, sent, key))
+    return CanaryMoves(_lengths(small, sent), _sums(asked, small, sent, key))
 
 
 def _lengths(asked: Asked, sent: dict[str, Tensor]) -> dict[str, float]:
@@ -377,7 +378,7 @@ def _sum(rows: list[tuple[Tensor, Tensor]]) -> Tensor | None:
 # --- cohorts ---------------------------------------------------------------------------------------------------------------
 
 
-def _cohorts(asked: Asked, key: Key) -> Iterator[Cohorts]:
+def _cohorts(asked: Asked, key: Key) -> Iterator[ObservedCohorts]:
     """The cohorts of runs as the engine draws them; and of private local steps the batches of their sampler."""
     event, local, at_records = asked.proof.world, asked.round.local, asked.payment.slot == "local"
     outer: Event | None = event
@@ -419,7 +420,7 @@ def _stated(event: Event) -> PoissonSampled | FixedSizeSampled | Mixture | None:
 def _drawn(
     population: int, rounds: int, draw: Any, stated: PoissonSampled | FixedSizeSampled | Mixture, independent: bool,
     of: str = "clients",
-) -> Cohorts:  # fmt: skip
+) -> ObservedCohorts:  # fmt: skip
     rate = float(stated.probability if isinstance(stated, Mixture) else stated.rate)
     count = min(_COHORTS, max(_FEWEST_COHORTS, _DRAWN // population))
     runs, strays = max(2, count // rounds), 0
@@ -430,4 +431,4 @@ def _drawn(
             inside = ids[(ids >= 0) & (ids < population)]
             drawn[run, number, inside] = True
             strays += len(ids) - int(drawn[run, number].sum())
-    return Cohorts(drawn, rate, independent, strays, of)
+    return ObservedCohorts(drawn, rate, independent, strays, of)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sfumato.account import accountant
 from sfumato.account.event import Relation
 from sfumato.audit.asked import Asked, NoCanary
-from sfumato.audit.bounds import CERTAIN, rounded_down
-from sfumato.audit.direct_tests import SHARE, DirectTest, direct_tests
+from sfumato.audit.bounds import BY_SCORES, BY_TESTS, CERTAIN, rounded_down
+from sfumato.audit.direct_tests import DirectTest, direct_tests, summary
 from sfumato.audit.family import Family
 from sfumato.audit.many import OneRun, one_run
-from sfumato.audit.measure import Measured, Told, measure, worlds_of
+from sfumato.audit.measure import Told, measure, worlds_of
 from sfumato.audit.observation import observe
 from sfumato.errors import BadValue
 from sfumato.guarantee import PUBLIC, check_delta, observed_by, rounded_up
@@ -39,7 +38,8 @@ class Verdict:
     """Upper and lower bounds on epsilon for one unit, relation, view and delta.
 
     `claimed` is proven, or where nothing could be (`proven` is false) what a paper claims; None: nothing is claimed. `bounds` hold
-    together at `confidence`; `certain` are those that hold at 1 - 1e-6. `broken`: what is proven is false, or our code is.
+    together at `confidence`; `certain` are those that hold at 1 - 1e-6. `direct_tests` are those of noise, cohorts and canaries.
+    `broken`: what is proven is false, or our code is.
     """
 
     unit: str
@@ -59,7 +59,7 @@ class Verdict:
     threshold: float | None = None
     errors: dict[str, int] | None = None
     one_run: dict[str, Any] | None = None
-    direct: tuple[dict[str, Any], ...] = ()
+    direct_tests: tuple[dict[str, Any], ...] = ()
     refuted: bool = False
     words: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class Verdict:
     @property
     def tests(self) -> tuple[DirectTest, ...]:
         """The direct tests of noise, cohorts and canaries."""
-        return tuple(DirectTest(**one) for one in self.direct)
+        return tuple(DirectTest(**one) for one in self.direct_tests)
 
     @property
     def best(self) -> float:
@@ -146,7 +146,8 @@ class Verdict:
             said = "Scores above the threshold: {false_positives} of {absent} runs without the canary; below: {false_negatives} of "
             found += ["", (said + "{present} with it.").format(**self.errors)]
         if self.tests:
-            found += ["", "Tested directly:", *(f"  {one.line}" for one in self.tests)]
+            head = f"Tested directly (at most {BY_TESTS:g} of all sound rounds fail a test):"
+            found += ["", head, *(f"  {line}" for line in summary(self.tests)), ""]
         return [*found, *(f"{words[0].upper()}{words[1:]}." for words in (*self.words, *self.notes))]
 
 
@@ -174,9 +175,8 @@ def audit(
     how: How,
     told: Told = lambda done, total: None,
     real: Any = None,
-    seen: Callable[[Measured], object] = lambda measured: None,
 ) -> Verdict:
-    """Run the round with canaries, and hold what is claimed for it against what they show.
+    """Test the round directly, run it with canaries, and compare what they show with what is claimed for it.
 
     What a paper claims is about the unit of its round and about whoever sees the model: nobody claims it for others.
     """
@@ -204,13 +204,8 @@ def audit(
         refused = asked.derivation.refused.get(asked.unit)
         return found if refused is None else replace(found, notes=(refused.reason.rstrip("."),))
     found = replace(found, notes=() if asked.before is None else (_BEFORE,))
-    started = time.perf_counter()
     try:
-        direct = direct_tests(observe(asked, how.key.child("direct"))) if proven else ()
-        spent = time.perf_counter() - started
-        found = replace(
-            found, direct=tuple(asdict(one) for one in direct), refuted=any(one.failed for one in direct), seconds=spent
-        )
+        found = _tested(found, asked, how.key.child("direct")) if proven else found
         if found.refuted:
             return replace(found, notes=(*found.notes, "no canary was scored: a direct test has failed already"))
         worlds = worlds_of(asked, real)
@@ -227,7 +222,6 @@ def audit(
         worlds, family, key=how.key.child("many"), delta=delta, alpha=alpha, runs=how.runs,
         seconds=how.seconds - found.seconds, told=told,
     )  # fmt: skip
-    seen(measured)
     unknown = "no family is known whose epsilon some worlds attain, so only bounds that need none are printed"
     notes = (
         *found.notes,
@@ -236,9 +230,17 @@ def audit(
     )
     bounds = measured.bounds(asked, family, delta, alpha)
     certain = measured.certain(family, delta)
-    refuted = measured.refutes(asked.event, claimed, delta, (CERTAIN - SHARE) / kinds)
+    refuted = measured.refutes(asked.event, claimed, delta, BY_SCORES / kinds)
     return replace(
         found, runs=len(measured.present), bounds=bounds, certain=certain, belief=measured.belief(delta, alpha),
         threshold=measured.threshold, errors=asdict(measured.errors), refuted=refuted or found.refuted,
         words=measured.words, notes=notes, seconds=found.seconds + measured.seconds,
     )  # fmt: skip
+
+
+def _tested(found: Verdict, asked: Asked, key: Key) -> Verdict:
+    """With the direct tests of what the round hands out."""
+    started = time.perf_counter()
+    tests = direct_tests(observe(asked, key))
+    every, failed = tuple(map(asdict, tests)), any(one.failed for one in tests)
+    return replace(found, direct_tests=every, refuted=failed, seconds=time.perf_counter() - started)
