@@ -30,7 +30,9 @@ from scipy.special import gammainc, gammaincc, log_ndtr, rel_entr
 from scipy.stats import binom
 
 from sfumato.audit.bounds import BY_TESTS
-from sfumato.audit.observation import CanaryMoves, Observation, ObservedCohorts, ObservedNoise, Values
+from sfumato.audit.canary_moves import CanaryMoves
+from sfumato.audit.observation import Observation, ObservedCohorts
+from sfumato.audit.observed_noise import ObservedNoise, Values
 from sfumato.pieces.staircase import levels, moments
 
 _MOST = 20  # tests of one round
