@@ -1,6 +1,6 @@
 """`python -m tests.audit --audits 200`: short audits of random sound rounds, none of which may be called broken.
 
-`--table` prints instead which sabotage is caught by the laws, and which by an audit.
+`--table` prints instead which of 33 sabotaged pieces property tests catch, and which an audit: at least 28.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.audit.table import table
 
 
 def main() -> int:
-    """How many sound rounds were called broken."""
+    """The exit status: 1 if a sound round was called broken, or too few sabotages were caught."""
     parser = argparse.ArgumentParser(prog="python -m tests.audit", description=__doc__)
     parser.add_argument("--audits", type=int, default=200)
     parser.add_argument("--runs", type=int, default=100)
@@ -28,8 +28,9 @@ def main() -> int:
     parser.add_argument("--table", action="store_true")
     asked = parser.parse_args()
     if asked.table:
-        print("\n".join(table()))
-        return 0
+        lines, caught = table()
+        print("\n".join(lines))
+        return int(caught < 28)
     return _audits(asked.audits, asked.runs, asked.seed)
 
 
@@ -47,7 +48,7 @@ def _audits(wanted: int, runs: int, seed: int) -> int:
             found = audit(question, How(Key.from_seed(seed).child("case", n=number), 1e-3, runs=runs))
         except SfumatoError:
             continue  # refused, as many should be
-        if found.bounds is None or found.claimed is None:
+        if found.claimed is None or (found.bounds is None and not found.broken):
             continue
         done, broken = done + 1, broken + found.broken
         above += found.best > found.claimed

@@ -23,7 +23,8 @@ from sfumato.account.gdp import gdp_epsilon
 from sfumato.errors import BadValue
 
 Scores: TypeAlias = NDArray[np.float64]
-CERTAIN = 1e-6  # the chance that a sound round is called broken
+CERTAIN = 1e-6  # the probability that a sound round is called broken; it is split between
+BY_TESTS, BY_SCORES = CERTAIN / 2, CERTAIN / 2  # the direct tests, and the scores of canaries
 _PARTS = 1001  # of a law, where an integral over it is a sum of that many equal parts
 _HALVINGS = 40
 _LARGEST = 100.0  # no epsilon beyond this is looked for

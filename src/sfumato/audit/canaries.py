@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -98,6 +98,24 @@ class WatchedMessages(ClientPiece):
 
     def carry(self, claim: Claim) -> Claim:
         return claim
+
+
+@dataclass(frozen=True)
+@forward_hooks
+class NoiseWatcher(ClientPiece, ServerPiece):
+    """A piece that adds noise, with its values before and after."""
+
+    inner: Any
+    seen: list[tuple[Tensor, Tensor]] = field(repr=False, compare=False)
+
+    def __call__(self, value: Tensor, context: Context) -> Tensor:
+        before = value.double().clone()
+        found = self.inner(value, context)
+        self.seen.append((before, found.double()))
+        return found  # type: ignore[no-any-return]
+
+    def carry(self, claim: Claim) -> Claim:
+        return self.inner.carry(claim)  # type: ignore[no-any-return]
 
 
 def _places(ids: Sequence[int], client: int) -> list[int]:

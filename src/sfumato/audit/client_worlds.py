@@ -22,6 +22,7 @@ from sfumato.errors import BadValue, SfumatoError
 from sfumato.objective import Objective
 from sfumato.pieces.channel import Shuffler
 from sfumato.pieces.noise import NoiseShare
+from sfumato.pieces.staircase import Staircase
 from sfumato.round import Round
 from sfumato.update import Layout
 from sfumato.voting.votes import Votes
@@ -154,9 +155,13 @@ def _rows(asked: Asked, length: int, order: int, opposite: bool) -> Rows:
 
 
 def _smaller(asked: Asked) -> Asked:
-    """The same with as few clients and coordinates as cost the same: others send zero rows, and a sum forgets these."""
+    """The same with as few clients and coordinates as cost the same: others send zero rows, and a sum forgets these.
+
+    With fewer coordinates the noise of a staircase has another size, and its steps cost the same.
+    """
     few = replace(asked, dimension=max(_SMALL, asked.layers))
-    if asked.dimension > few.dimension and not asked.round.unproven and _alike(few, asked):
+    jointly = isinstance(getattr(asked.payment.piece, "law", None), Staircase)
+    if asked.dimension > few.dimension and not asked.round.unproven and _alike(few, asked, noise=not jointly):
         asked = few
     fixed = asked.round.sample.cohort_size(asked.proof.before[1]) not in (None, asked.population)
     if fixed or asked.payment.slot == "channel" or asked.population <= _FEW:
@@ -165,9 +170,9 @@ def _smaller(asked: Asked) -> Asked:
     return small if _alike(small, asked) else asked
 
 
-def _alike(one: Asked, other: Asked) -> bool:
+def _alike(one: Asked, other: Asked, noise: bool = True) -> bool:
     """Whether both cost the same, and draw the same noise."""
     try:
-        return one.event == other.event and one.proof.stddev == other.proof.stddev
+        return one.event == other.event and (not noise or one.proof.stddev == other.proof.stddev)
     except SfumatoError:
         return False

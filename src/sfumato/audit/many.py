@@ -15,7 +15,7 @@ from sfumato.account import accountant
 from sfumato.account.event import Relation, Unit
 from sfumato.audit.again import Again, Layers, silent
 from sfumato.audit.asked import Asked
-from sfumato.audit.bounds import CERTAIN, Scores, rounded_down
+from sfumato.audit.bounds import BY_SCORES, Scores, rounded_down
 from sfumato.audit.canaries import Canaries, WatchedNoise, WatchedSteps
 from sfumato.audit.client_worlds import HUGE
 from sfumato.audit.family import Family
@@ -75,7 +75,7 @@ def one_run(asked: Asked, family: Family | None, canaries: int, key: Key, delta:
     share = alpha / 2 if family is not None else alpha
     whole = None if family is None else f_dp(guesses, family, small, share)
     claimed, seconds = accountant().epsilon(asked.whole or asked.event, small), time.perf_counter() - started
-    refutes = rejects_guesses(guesses, curve(asked.event), CERTAIN / 2)  # many runs have the other half
+    refutes = rejects_guesses(guesses, curve(asked.event), BY_SCORES / 2)  # many runs have the other half
     found = guesses.made, guesses.right, small, claimed, steinke(guesses, small, share), whole, refutes
     return OneRun(canaries, *found, seconds)
 

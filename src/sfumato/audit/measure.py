@@ -19,7 +19,8 @@ from sfumato.errors import BadValue
 from sfumato.key import Key
 from sfumato.local.dp_sgd import DpSgd
 
-_PILOT = 4000
+_PILOT, _FEWEST_IMAGINED = 4000, 50
+_PILOT_SHARE = 0.25  # of the time
 _CANDIDATES = np.linspace(0.02, 0.98, 33)
 _TRIED = 4  # runs of each world that are timed, and thrown away
 _FEWEST, MOST = 100, 2000
@@ -133,12 +134,16 @@ def measure(
     seconds: float = 60.0,
     told: Told = lambda done, total: None,
 ) -> Measured:
-    """Run both worlds so many times, each run with a secret of its own; without `runs`, as often as `seconds` allow."""
+    """Run both worlds so many times, each run with a secret of its own; without `runs`, as often as `seconds` allow, made-up
+    scores included.
+    """
     if runs is not None and (isinstance(runs, bool) or runs < 10):
         raise BadValue(f"runs={runs}: at least 10 of each world, as a whole number, e.g. 2000.")
     started = time.perf_counter()
-    runs = _affordable(worlds, key.child("tried"), seconds) if runs is None else runs
-    pilot = [worlds.imagined(present, _PILOT, key.child("pilot", world=int(present))) for present in (False, True)]
+    imagined = _PILOT if runs is not None else _imaginable(worlds, key.child("tried"), seconds * _PILOT_SHARE)
+    pilot = [worlds.imagined(present, imagined, key.child("pilot", world=int(present))) for present in (False, True)]
+    if runs is None:
+        runs = _affordable(worlds, key.child("tried"), seconds - (time.perf_counter() - started))
     candidates = candidate_thresholds(pilot[0], pilot[1])
     threshold = chosen_threshold(pilot[0], pilot[1], candidates, family, runs, delta, alpha)
     scores = np.empty((2, runs))
@@ -149,6 +154,15 @@ def measure(
     seconds = time.perf_counter() - started
     finite = np.nan_to_num(scores, nan=math.inf, posinf=math.inf, neginf=-math.inf)
     return Measured(finite[0], finite[1], threshold, worlds.words, seconds, tuple(candidates))
+
+
+def _imaginable(worlds: Worlds, key: Key, seconds: float) -> int:
+    """How many made-up scores there is time for: noise that is drawn at a model's full length takes long."""
+    started = time.perf_counter()
+    for present in (False, True):
+        worlds.imagined(present, _FEWEST_IMAGINED, key.child("imagined", world=int(present)))
+    each = (time.perf_counter() - started) / _FEWEST_IMAGINED
+    return int(min(_PILOT, max(_FEWEST_IMAGINED, seconds / each)))
 
 
 def _affordable(worlds: Worlds, key: Key, seconds: float) -> int:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sfumato.key import Key
 from sfumato.pieces.as_published import AsPublished, PerCoordinateStaircase
 from sfumato.pieces.law import Laplace
-from sfumato.pieces.staircase import Staircase, moments
+from sfumato.pieces.staircase import Staircase, levels, moments
 
 Values = NDArray[np.float64]
 
@@ -75,12 +75,22 @@ class Look:
         shape = (len(self.present),)
         if noise is None or _is_exact(self.density.law):
             draws = key.child("noise").normal(runs, *shape, stddev=self.density.stddev).numpy()
-        elif isinstance(self.density.law, Staircase):  # drawn jointly, one row at a time
-            rows = [noise(shape, self.density.stddev, key.child("noise", run=run)).numpy() for run in range(runs)]
-            draws = np.stack(rows)
+        elif isinstance(self.density.law, Staircase):
+            draws = _staircases(self.density.law, runs, len(self.present), self.density.stddev, key.child("noise"))
         else:
             draws = noise((runs, *shape), self.density.stddev, key.child("noise")).numpy()
         return self.ratio(self.others + adds + draws)
+
+
+def _staircases(law: Staircase, runs: int, size: int, stddev: float, key: Key) -> Values:
+    """Many rows of staircase noise at once, each drawn jointly: what `Staircase.sample` draws one by one."""
+    share = law.share(size)
+    first, below = levels(size, law.loss, share)
+    level = first + np.searchsorted(below, key.child("level").uniform(runs) * below[-1])
+    radius = (level + share) * key.child("radius").uniform(runs) ** (1.0 / size)
+    spread = math.sqrt(moments(size, law.loss, share)[1] / size)
+    direction = key.child("direction").laplace(runs, size).numpy()
+    return np.asarray(direction * (radius * stddev / spread / np.abs(direction).sum(1))[:, None])
 
 
 def _is_exact(law: Any) -> bool:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sfumato.account import accountant
 from sfumato.account.event import Relation
 from sfumato.audit.asked import Asked, NoCanary
-from sfumato.audit.bounds import CERTAIN, rounded_down
+from sfumato.audit.bounds import BY_SCORES, BY_TESTS, CERTAIN, rounded_down
+from sfumato.audit.direct_tests import DirectTest, direct_tests, summary
 from sfumato.audit.family import Family
 from sfumato.audit.many import OneRun, one_run
-from sfumato.audit.measure import Measured, Told, measure, worlds_of
+from sfumato.audit.measure import Told, measure, worlds_of
+from sfumato.audit.observation import observe
 from sfumato.errors import BadValue
 from sfumato.guarantee import PUBLIC, check_delta, observed_by, rounded_up
 from sfumato.key import Key
@@ -36,7 +38,8 @@ class Verdict:
     """Upper and lower bounds on epsilon for one unit, relation, view and delta.
 
     `claimed` is proven, or where nothing could be (`proven` is false) what a paper claims; None: nothing is claimed. `bounds` hold
-    together at `confidence`; `certain` are those that hold at 1 - 1e-6. `broken`: what is proven is false, or our code is.
+    together at `confidence`; `certain` are those that hold at 1 - 1e-6. `direct_tests` are those of noise, cohorts and canaries.
+    `broken`: what is proven is false, or our code is.
     """
 
     unit: str
@@ -56,6 +59,7 @@ class Verdict:
     threshold: float | None = None
     errors: dict[str, int] | None = None
     one_run: dict[str, Any] | None = None
+    direct_tests: tuple[dict[str, Any], ...] = ()
     refuted: bool = False
     words: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -66,6 +70,11 @@ class Verdict:
     def broken(self) -> bool:
         """Whether a guarantee is contradicted: a paper's claim is none of ours."""
         return self.proven and self.refuted
+
+    @property
+    def tests(self) -> tuple[DirectTest, ...]:
+        """The direct tests of noise, cohorts and canaries."""
+        return tuple(DirectTest(**one) for one in self.direct_tests)
 
     @property
     def best(self) -> float:
@@ -86,12 +95,18 @@ class Verdict:
         if self.claimed is None:
             return f"Nothing is claimed for {self._whose}: there is nothing to hold an attack against."
         upper = rounded_up(self.claimed, 4)
+        failed = [one for one in self.tests if one.failed]
+        if self.broken and failed:
+            return (
+                f"BROKEN: epsilon {upper} is claimed for {self._whose}, and the round is not what it states. {failed[0].line}. "
+                f"A sound round fails so with probability {CERTAIN:g} at most. Do not rely on this guarantee, and tell us."
+            )
         if self.bounds is None:
             by = f" ({self.claimed_by})" if self.claimed_by else ""
             said = "Proven" if self.proven else "Claimed, not proven"
             return f"{said}: epsilon {upper}{by} for {self._whose}. Nothing was measured."
         lower = f"{rounded_down(self.best)} at confidence {self.confidence:.12g}"
-        if self.refuted and self.proven:
+        if self.broken:
             return (
                 f"BROKEN: epsilon {upper} is claimed for {self._whose}, and the attack contradicts what is proven of "
                 f"its rounds, at confidence 1 - {CERTAIN:g}. Do not rely on this guarantee, and tell us."
@@ -130,6 +145,9 @@ class Verdict:
         if self.errors is not None:
             said = "Scores above the threshold: {false_positives} of {absent} runs without the canary; below: {false_negatives} of "
             found += ["", (said + "{present} with it.").format(**self.errors)]
+        if self.tests:
+            head = f"Tested directly (at most {BY_TESTS:g} of all sound rounds fail a test):"
+            found += ["", head, *(f"  {line}" for line in summary(self.tests)), ""]
         return [*found, *(f"{words[0].upper()}{words[1:]}." for words in (*self.words, *self.notes))]
 
 
@@ -157,9 +175,8 @@ def audit(
     how: How,
     told: Told = lambda done, total: None,
     real: Any = None,
-    seen: Callable[[Measured], object] = lambda measured: None,
 ) -> Verdict:
-    """Run the round with canaries, and hold what is claimed for it against what they show.
+    """Test the round directly, run it with canaries, and compare what they show with what is claimed for it.
 
     What a paper claims is about the unit of its round and about whoever sees the model: nobody claims it for others.
     """
@@ -188,6 +205,9 @@ def audit(
         return found if refused is None else replace(found, notes=(refused.reason.rstrip("."),))
     found = replace(found, notes=() if asked.before is None else (_BEFORE,))
     try:
+        found = _tested(found, asked, how.key.child("direct")) if proven else found
+        if found.refuted:
+            return replace(found, notes=(*found.notes, "no canary was scored: a direct test has failed already"))
         worlds = worlds_of(asked, real)
     except NoCanary as reason:
         return replace(found, notes=(*found.notes, f"no canary was run: {str(reason).rstrip('.')}"))
@@ -197,12 +217,11 @@ def audit(
     alpha = (1.0 - how.confidence) / kinds
     if how.canaries:
         once = one_run(asked, family, how.canaries, how.key.child("one"), delta, alpha)
-        found = replace(found, one_run=asdict(once), refuted=once.refutes, seconds=once.seconds)
+        found = replace(found, one_run=asdict(once), refuted=once.refutes, seconds=found.seconds + once.seconds)
     measured = measure(
         worlds, family, key=how.key.child("many"), delta=delta, alpha=alpha, runs=how.runs,
-        seconds=how.seconds, told=told,
+        seconds=how.seconds - found.seconds, told=told,
     )  # fmt: skip
-    seen(measured)
     unknown = "no family is known whose epsilon some worlds attain, so only bounds that need none are printed"
     notes = (
         *found.notes,
@@ -211,9 +230,17 @@ def audit(
     )
     bounds = measured.bounds(asked, family, delta, alpha)
     certain = measured.certain(family, delta)
-    refuted = measured.refutes(asked.event, claimed, delta, CERTAIN / kinds)
+    refuted = measured.refutes(asked.event, claimed, delta, BY_SCORES / kinds)
     return replace(
         found, runs=len(measured.present), bounds=bounds, certain=certain, belief=measured.belief(delta, alpha),
         threshold=measured.threshold, errors=asdict(measured.errors), refuted=refuted or found.refuted,
         words=measured.words, notes=notes, seconds=found.seconds + measured.seconds,
     )  # fmt: skip
+
+
+def _tested(found: Verdict, asked: Asked, key: Key) -> Verdict:
+    """With the direct tests of what the round hands out."""
+    started = time.perf_counter()
+    tests = direct_tests(observe(asked, key))
+    every, failed = tuple(map(asdict, tests)), any(one.failed for one in tests)
+    return replace(found, direct_tests=every, refuted=failed, seconds=time.perf_counter() - started)
