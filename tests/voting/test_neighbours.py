@@ -99,7 +99,7 @@ def test_matrices_only() -> None:
 
 
 def task(*clients: Records) -> Any:
-    return SimpleNamespace(clients=clients, ids=range(7, 7 + len(clients)))
+    return SimpleNamespace(clients=clients, ids=range(7, 7 + len(clients)), faults=None)
 
 
 def worlds(attributes: int, classes: int) -> Iterator[tuple[Records, Records, Records]]:

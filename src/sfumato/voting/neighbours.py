@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from sfumato.data.faults import Faults, out_of_memory
+from sfumato.data.population import Records
 from sfumato.data.record_map import RecordFailed, as_record_map
 from sfumato.errors import BadValue, DataError
 from sfumato.voting.bounds import Bounds
@@ -18,7 +19,6 @@ from sfumato.voting.nearest import nearest
 from sfumato.voting.votes import Voter
 
 if TYPE_CHECKING:
-    from sfumato.data.population import Records
     from sfumato.local.task import Task
 
 GRID = 2**24  # votes are whole numbers of such parts, which float32 holds and adds within one client exactly
@@ -112,13 +112,12 @@ class Neighbours(Voter):
     def _without_faults(self, records: Records, asked: Tensor, classes: int, faults: Faults) -> Records:
         """The records that can vote, each looked at alone: its target fits, and it is mapped to as many numbers as a question."""
         every = torch.arange(records.count, device=records.x.device)
-        fits = self._fits(records.y, classes)
-        for record in faults.without(every, records.count).tolist():
+        for record in (~self._fits(records.y, classes)).nonzero().flatten().tolist():
+            faults.records.setdefault(record, f"its target does not fit: {self._votes_on(classes)}")
+        for record in faults.without(every, records.count).tolist() if self.features is not None else ():
             try:
-                if not bool(fits[record]):
-                    raise DataError("its target does not fit")
-                if self.features is not None and self._mapped(records.x[record : record + 1]).shape != asked[:1].shape:
-                    raise DataError("it is mapped to another shape")
+                if self._mapped(records.x[record : record + 1]).shape[1:] != asked.shape[1:]:
+                    faults.records[record] = "it is mapped to another shape than questions are"
             except Exception as error:
                 if out_of_memory(error):
                     raise

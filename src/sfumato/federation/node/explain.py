@@ -82,12 +82,14 @@ def _sentences(policy: Policy, books: Books) -> Iterator[str]:
 
 def _found(policy: Policy) -> str:
     """Where the records are, and which of them count as zero."""
-    if policy.records is None:
-        return policy.data
     declared = policy.records
-    shapes = declared.input_shape, declared.input_type, declared.target_shape, declared.target_type
     try:
-        records, faults = Loaded(own_data(policy.data), policy.data)(declared, "", declared_example(*shapes))
+        find = own_data(policy.data)
+        if declared is None:
+            find()
+            return policy.data
+        shapes = declared.input_shape, declared.input_type, declared.target_shape, declared.target_type
+        records, faults = Loaded(find, policy.data)(declared, "", declared_example(*shapes))
     except SfumatoError as error:
         return f"not found. {error}"
     bad = [f"record {number} counts as zero: {why}" for number, why in sorted(faults.records.items())]
