@@ -95,11 +95,11 @@ class Neighbours(Voter):
     ) -> Tensor:
         """The answers of one client to questions that are mapped already; with `faults`, records at fault vote nothing."""
         votes = torch.zeros(len(asked), classes, device=asked.device)
+        if faults is not None:
+            records = self._without_faults(records, asked, classes, faults)
         if records.count == 0:
             return votes
         try:
-            if faults is not None:
-                records = self._without_faults(records, asked, classes, faults)
             labels, points = self._labels(records.y, classes, who), self._mapped(records.x)
         except RecordFailed as failed:
             raise failed.of(who) from failed.__cause__

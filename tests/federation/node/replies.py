@@ -68,12 +68,15 @@ def records(count: int = COUNT) -> Pair:
     return draws.child("x").normal(count, 6).float(), torch.arange(count) % 3
 
 
-def texts(count: int = COUNT, odd: int | None = None) -> Pair:
-    """Texts of four characters, which no check at loading knows; with `odd`, one has a character that the model has none for."""
+def texts(count: int = COUNT, odd: int | None = None, victim: int = 10) -> Pair:
+    """Texts of four characters, which no check at loading knows; with `odd`, one has a character that the model has none for.
+
+    The first four records are those by which the way to gradients is chosen, which may raise too.
+    """
     x = (torch.arange(count * 5) % 4).reshape(count, 5)
     if odd is not None:
-        x[VICTIM, 2] = odd
-    return x, torch.arange(count) % 4
+        x[victim, 2] = odd
+    return x, torch.ones(count, dtype=torch.int64)
 
 
 def node_with(folder: Path, pair: Pair, log: list[str] | None = None, client: int = 1, **allowed: Any) -> Node:
@@ -136,7 +139,7 @@ def check_replies(
     """The replies to one request are alike, whichever of these records a node has."""
     node, first = Swapped(folder, terms, public, **allowed), dict[str, object]()
     for name, pair in pairs.items():
-        for kind in ("check", "train", "released", "end"):
+        for kind in ("train", "check", "released", "end") if len(first) < 4 or name in ("nan", "above") else ("train",):
             reply = seen(node.reply(pair, kind))
             assert reply == first.setdefault(kind, reply), (name, kind, node.log)
     assert "train: answered round 1 of 'run'" in node.log
