@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sfumato.data.apart import DeclaredRecords
 from sfumato.data.population import Population, PublicData, Records
@@ -24,7 +24,18 @@ COUNT, VICTIM = 20, 3
 PUBLIC = PublicData("asked", Records(*made_up_population([9], seed=5).client(0).train))
 VOTES = {"queries": 6, "classes": 3, "stddev": 1.0}
 STEPS = {"records": COUNT, "batch": "poisson:0.5", "steps": 2}
-TOKENS = DeclaredRecords("next-character", 4, (5,), "int64")
+WORDS = "tests.federation.node.replies:words"
+TOKENS: dict[str, Any] = {
+    "records": DeclaredRecords("next-character", 4, (5,), "int64"),
+    "models": ("library", WORDS),
+}
+
+
+def words() -> nn.Module:
+    """A model that raises on a character that it does not know; the gradients of a whole batch are computed at once."""
+    return nn.Sequential(nn.Embedding(4, 3), nn.Flatten(), nn.Linear(15, 4))
+
+
 
 
 def changed(x: Tensor | None = None, y: float | None = None) -> Callable[[Pair], Pair]:
@@ -108,7 +119,7 @@ def of_recipe(recipe: str, options: dict[str, Any] | None = None, **more: Any) -
 def of_texts(recipe: str, options: dict[str, Any] | None = None, **more: Any) -> Terms:
     """Terms of a recipe on the texts above."""
     shapes: dict[str, Any] = {"input_shape": (5,), "input_type": "int64", "outputs": 4}
-    return of_recipe(recipe, options, model="char-lstm:4", task="next-character", **shapes, **more)[0]
+    return of_recipe(recipe, options, model=WORDS, task="next-character", **shapes, **more)[0]
 
 
 class Swapped:
