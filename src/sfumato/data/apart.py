@@ -72,7 +72,7 @@ def checked(records: Records, declared: DeclaredRecords) -> tuple[Records, Fault
 
 
 def mapped_apart(records: Records, function: Map, example: Tensor, faults: Faults) -> Records:
-    """The inputs of records, mapped; a record that raises, or becomes something else than the example or not finite, is at fault."""
+    """The inputs of records, mapped; one that raises, or becomes something else than the example or not finite, is at fault."""
     every = torch.arange(records.count)
     kept = faults.without(every, records.count)
     try:
@@ -80,7 +80,9 @@ def mapped_apart(records: Records, function: Map, example: Tensor, faults: Fault
     except Exception as error:
         if out_of_memory(error):
             raise
-        found = torch.cat([example[:0], *(_alone(records.x, record, function, example, faults) for record in kept.tolist())])
+        found = torch.cat(
+            [example[:0], *(_alone(records.x, record, function, example, faults) for record in kept.tolist())]
+        )
     if found.shape[1:] != example.shape[1:] or found.dtype != example.dtype:
         found = torch.full((len(kept), *example.shape[1:]), math.nan)
     x = torch.zeros((records.count, *example.shape[1:]), dtype=example.dtype)

@@ -201,7 +201,11 @@ def _read_csv(file: Path, columns: Columns, apart: bool) -> Frame:
     labels = columns.targets if isinstance(columns.classes, tuple) and columns.classes else ()
     words = {columns.client, *columns.categories, *labels}
     names = {name: name in words for name in header}
-    how |= {"dtype": {name: str for name, word in names.items() if word or apart}, "keep_default_na": False, "low_memory": False}
+    how |= {
+        "dtype": {name: str for name, word in names.items() if word or apart},
+        "keep_default_na": False,
+        "low_memory": False,
+    }
     how |= {"na_values": {name: [""] if word else list(_MISSING) for name, word in names.items()}}
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)  # rows that are longer than the first line

@@ -35,7 +35,7 @@ from sfumato.secure_sum import assumptions as words_of
 
 ASSUMES = (
     "nodes that are offline are counted in the population",
-    "whether a client replies does not depend on one record, nor on other clients' data: a failure such as lack of memory is such",
+    "whether a client replies at all (it may lack memory, or be killed) does not depend on one record or on other clients' data",
     "the time that a reply takes is not covered",
     "whoever sees the traffic learns who takes part, and sampling hides nothing from them",
     "the server is whoever runs it, its SuperLink or their disks",

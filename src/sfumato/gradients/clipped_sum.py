@@ -11,6 +11,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from sfumato.data.faults import Fault, out_of_memory
 from sfumato.errors import BadValue
 from sfumato.gradients.choice import Choice, Way, chosen
 from sfumato.gradients.masks import KeyedMasks
@@ -21,7 +22,6 @@ from sfumato.gradients.problem import NoRule, Problem
 from sfumato.gradients.record_gradients import add_pieces, record_norms, record_sizes
 from sfumato.gradients.recordwise import LossPerRecord
 from sfumato.key import Key
-from sfumato.data.faults import Fault, out_of_memory
 from sfumato.update import Layout
 
 _SHRINK = 1.0 + 2.0**-20
@@ -96,9 +96,7 @@ class ClippedSum:
         self._idle: list[Problem] = []  # copies of the module that no thread uses just now
         self._choice: Choice | None = None
 
-    def __call__(
-        self, row: Tensor, x: Tensor, y: Tensor, key: Key | None = None, fault: Fault | None = None
-    ) -> Tensor:
+    def __call__(self, row: Tensor, x: Tensor, y: Tensor, key: Key | None = None, fault: Fault | None = None) -> Tensor:
         """The clipped sum at the parameters `row`; zeros for no records. Only dropout needs the key.
 
         With `fault`, a record that raises adds zero and is told to it: where a batch raises, each of its records is computed

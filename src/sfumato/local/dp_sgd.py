@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from sfumato.account.event import Unit
 from sfumato.claim import Claim
+from sfumato.data.faults import Fault
 from sfumato.data.population import Records
 from sfumato.errors import BadValue, DataError
 from sfumato.gradients import (
@@ -26,7 +27,6 @@ from sfumato.gradients import (
     written_out,
 )
 from sfumato.key import Key
-from sfumato.data.faults import Fault
 from sfumato.local.task import Task
 from sfumato.pieces.clip import clipped as clip_rows
 from sfumato.pieces.exact import ExactLaw, summed_for
@@ -151,7 +151,11 @@ class DpSgd(LocalPiece):
 
             told = None if faults is None else fault
             if rows.grid is None:
-                batch = records if isinstance(self.batch, Everyone) and len(drawn) == records.count else _chosen(records, drawn)
+                batch = (
+                    records
+                    if isinstance(self.batch, Everyone) and len(drawn) == records.count
+                    else _chosen(records, drawn)
+                )
                 total = clipped(row, batch.x, batch.y, key.child("dropout"), told)
             else:
                 total = _one_by_one(clipped, row, records, drawn, self.clip, rows, key.child("dropout"), told)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from sfumato.data.faults import Faults
 from sfumato.data.population import Records
 from sfumato.gradients import LossPerRecord, OneByOne, Stacked
 from sfumato.key import Key
-from sfumato.data.faults import Faults
 from sfumato.shapes import Row, Rows
 from sfumato.update import Layout
 

@@ -90,9 +90,7 @@ class Neighbours(Voter):
         ]
         return torch.stack(answers)
 
-    def answers(
-        self, records: Records, asked: Tensor, classes: int, who: str, faults: Faults | None = None
-    ) -> Tensor:
+    def answers(self, records: Records, asked: Tensor, classes: int, who: str, faults: Faults | None = None) -> Tensor:
         """The answers of one client to questions that are mapped already; with `faults`, records at fault vote nothing."""
         votes = torch.zeros(len(asked), classes, device=asked.device)
         if faults is not None:

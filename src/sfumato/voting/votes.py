@@ -49,7 +49,7 @@ class Voter(Protocol):
 
     @property
     def records_apart(self) -> bool:
-        """Whether it leaves out single records that are at fault (`task.faults`; default: no, a client that fails votes nothing)."""
+        """Whether it leaves out single records that are at fault (`task.faults`; default: a client that fails votes nothing)."""
         return False
 
 

@@ -36,8 +36,6 @@ def words() -> nn.Module:
     return nn.Sequential(nn.Embedding(4, 3), nn.Flatten(), nn.Linear(15, 4))
 
 
-
-
 def changed(x: Tensor | None = None, y: float | None = None) -> Callable[[Pair], Pair]:
     """One record with other inputs or another target."""
 
@@ -98,7 +96,7 @@ def node_with(folder: Path, pair: Pair, log: list[str] | None = None, client: in
 
 
 def seen(reply: Letter) -> object:
-    """All that a server sees of a reply, but its numbers: kind, facts, and of each tensor its name, shape, type and whether it is finite."""
+    """All that a server sees of a reply but its numbers: kind, facts, size, and what each tensor is."""
     tensors = {
         name: (tuple(value.shape), value.dtype, bool(value.isfinite().all())) for name, value in reply.tensors.items()
     }

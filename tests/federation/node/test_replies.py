@@ -39,7 +39,9 @@ RAISING = {"as they are": texts(), "above": texts(odd=9), "below": texts(odd=-5)
 SHARED = Key.from_seed(2), Key.from_seed(3)
 
 
-@pytest.mark.parametrize("recipe", [name for name, recipe in RECIPES.items() if not recipe.central and name != "fedavg"])
+@pytest.mark.parametrize(
+    "recipe", [name for name, recipe in RECIPES.items() if not recipe.central and name != "fedavg"]
+)
 def test_one_record_changes_nothing_of_a_reply(tmp_path: Path, recipe: str) -> None:
     terms, public = of_recipe(recipe)
     check_replies(tmp_path, terms, PAIRS, public)
@@ -69,7 +71,9 @@ def test_without_privacy_only_the_number_of_records_shows(tmp_path: Path) -> Non
     check_replies(tmp_path, of_recipe("fedavg")[0], pairs)
 
 
-@pytest.mark.parametrize("recipe", ["dp-fedavg", "dp-fedavg-adaptive", "perturb-model", "prifedsync", "udp-fl", "dp-fedsgd"])
+@pytest.mark.parametrize(
+    "recipe", ["dp-fedavg", "dp-fedavg-adaptive", "perturb-model", "prifedsync", "udp-fl", "dp-fedsgd"]
+)
 def test_nor_does_a_record_on_which_training_fails(tmp_path: Path, recipe: str) -> None:
     check_replies(tmp_path, of_texts(recipe), RAISING, **TOKENS)
 
@@ -143,7 +147,9 @@ def test_a_failure_is_masked_in_a_secure_sum_like_any_update(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("recipe", ["perturb-model", "prifedsync"])
-@pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("cuda"), RuntimeError("can't allocate memory")])
+@pytest.mark.parametrize(
+    "error", [MemoryError(), torch.OutOfMemoryError("cuda"), RuntimeError("can't allocate memory")]
+)
 def test_a_machine_without_memory_drops_out(tmp_path: Path, recipe: str, error: Exception) -> None:
     def load(number: int) -> object:
         raise error
@@ -172,10 +178,14 @@ def test_a_file_that_is_not_there_drops_out(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_a_request_about_other_records_is_refused_before_a_record_is_touched(tmp_path: Path, asked: dict[str, Any]) -> None:
+def test_a_request_about_other_records_is_refused_before_a_record_is_touched(
+    tmp_path: Path, asked: dict[str, Any]
+) -> None:
     """A server that asked for 3, 10, 5, 9 and 12 classes learned the largest label from which of them failed."""
     node = Node(
-        policy_of(tmp_path), data=lambda: Population("set", 1, lambda number: pytest.fail("loaded")), log=lambda line: None
+        policy_of(tmp_path),
+        data=lambda: Population("set", 1, lambda number: pytest.fail("loaded")),
+        log=lambda line: None,
     )
     question = letter_of(terms_of())
     terms = replace(terms_of(), **asked).text

@@ -134,7 +134,9 @@ class Node:
         self.reserve(asked, name)
         question, memory = asked.question, self.memory(asked)
         records, faults = self._own(asked)
-        people = Population(self.policy.name, asked.terms.clients, lambda number: Client(records), example=asked.terms.example)
+        people = Population(
+            self.policy.name, asked.terms.clients, lambda number: Client(records), example=asked.terms.example
+        )
         clients, lasting = question.shared_keys or (
             Key.from_system(),
             self._lasting.setdefault(asked.run, Key.from_system()),

@@ -18,7 +18,6 @@ from sfumato.federation.terms import Terms, declared_example
 from sfumato.guarantee import rounded_up
 from sfumato.ledger.ledger import Budget, Ledger
 
-
 _SHOWN = 5  # records that count as zero
 
 

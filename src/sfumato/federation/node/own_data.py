@@ -84,7 +84,7 @@ def _imported(path: str, known: list[Population]) -> Population:
 
 
 class Loaded:
-    """The node's records as a run wants them: loaded, looked at one by one and mapped once, and again whenever they have changed."""
+    """The node's records as a run wants them: loaded, checked one by one and mapped once, and again whenever they have changed."""
 
     def __init__(self, find: Find, path: str = "") -> None:
         self.find, self.path = find, path

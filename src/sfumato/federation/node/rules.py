@@ -107,9 +107,7 @@ def _of_other_records(policy: Policy, terms: Terms, features: Map | None) -> Ite
     for name, value in given.items():
         if value != (own := getattr(declared, name)):
             yield Refused("refused.records", f"{name} is {value!r}, where node.toml declares {own!r}")
-    example = declared_example(
-        declared.input_shape, declared.input_type, declared.target_shape, declared.target_type
-    )
+    example = declared_example(declared.input_shape, declared.input_type, declared.target_shape, declared.target_type)
     try:
         x = example.x if features is None else as_record_map(features)(example.x)
         wanted = terms.example
