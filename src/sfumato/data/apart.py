@@ -15,10 +15,11 @@ from torch import Tensor
 from sfumato.data.faults import Faults, out_of_memory
 from sfumato.data.record_map import Map
 from sfumato.data.records import Records
-from sfumato.errors import BadValue
+from sfumato.errors import BadValue, nearest
 
 TYPES = {str(kind).removeprefix("torch."): kind for kind in (torch.float32, torch.int64, torch.uint8, torch.bool)}
 _CLASSES = ("classification", "next-character")  # tasks whose targets are numbers of outputs
+_TASKS = (*_CLASSES, "multi-label", "regression")
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class DeclaredRecords:
     target_type: str = "int64"
 
     def __post_init__(self) -> None:
+        if self.task not in _TASKS:
+            raise BadValue(f"records.task={self.task!r}: {nearest(self.task, _TASKS)}")
         for name, kind in (("input_type", self.input_type), ("target_type", self.target_type)):
             if kind not in TYPES:
                 raise BadValue(f"records.{name}={kind!r}: use one of {', '.join(TYPES)}.")
@@ -86,7 +89,7 @@ def mapped_apart(records: Records, function: Map, example: Tensor, faults: Fault
     if found.shape[1:] != example.shape[1:] or found.dtype != example.dtype:
         found = torch.full((len(kept), *example.shape[1:]), math.nan)
     x = torch.zeros((records.count, *example.shape[1:]), dtype=example.dtype)
-    finite = found.isfinite().reshape(len(kept), -1).all(1)
+    finite = _whole(found.isfinite())
     x[kept[finite]] = found[finite]
     for record in kept[~finite].tolist():
         faults.records.setdefault(record, f"its features are not {_words(tuple(example.shape[1:]), 'float32')}")
@@ -117,8 +120,13 @@ def _converted(values: Tensor, shape: tuple[int, ...], kind: torch.dtype) -> tup
         low, high = {torch.bool: (0, 1), torch.uint8: (0, 255)}.get(kind, (-(2**53), 2**53))
         numbers = values.double()
         good &= (numbers == numbers.round()) & (numbers >= low) & (numbers <= high)
-    bad = ~good.reshape(len(values), -1).all(1)
+    bad = ~_whole(good)
     return _zeroed(values, bad).to(kind), bad
+
+
+def _whole(good: Tensor) -> Tensor:
+    """Of which records everything is good."""
+    return good.reshape(len(good), math.prod(good.shape[1:])).all(1)
 
 
 def _outside(y: Tensor, declared: DeclaredRecords) -> Tensor:
@@ -126,7 +134,7 @@ def _outside(y: Tensor, declared: DeclaredRecords) -> Tensor:
     most = {"multi-label": 1, **dict.fromkeys(_CLASSES, declared.outputs - 1)}.get(declared.task, math.inf)
     if most is math.inf:
         return torch.zeros(len(y), dtype=torch.bool)
-    return ((y < 0) | (y > most)).reshape(len(y), -1).any(1)
+    return ~_whole((y >= 0) & (y <= most))
 
 
 def _label(declared: DeclaredRecords) -> str:

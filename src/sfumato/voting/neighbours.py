@@ -126,7 +126,7 @@ class Neighbours(Voter):
     def _fits(self, y: Tensor, classes: int) -> Tensor:
         """Whether each record has a target that can be voted for."""
         good = (y == 0) | (y == 1) if self.attributes else (y >= 0) & (y < classes)
-        return good.reshape(len(y), -1).all(1)
+        return good.flatten(1).all(1) if good.dim() > 1 else good
 
     def _labels(self, y: Tensor, classes: int, who: str) -> Tensor:
         """One row for each record, of at most `attributes` ones, or a single one."""
