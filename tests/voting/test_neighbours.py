@@ -172,9 +172,9 @@ def test_the_search_finds_ties_that_depend_on_others(
 
 
 class ByThoseThereAre(Neighbours):
-    def answers(self, records: Records, asked: Tensor, classes: int, who: str) -> Tensor:
+    def answers(self, records: Records, asked: Tensor, classes: int, who: str, faults: Any = None) -> Tensor:
         there = int(records.x.isfinite().all(1).sum())
-        return super().answers(records, asked, classes, who) * (self.k / max(1, min(self.k, there)))
+        return super().answers(records, asked, classes, who, faults) * (self.k / max(1, min(self.k, there)))
 
 
 class Uncut(Neighbours):
