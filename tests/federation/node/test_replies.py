@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,20 @@ def test_nor_in_other_rounds(tmp_path: Path, variant: str) -> None:
 def test_without_privacy_only_the_number_of_records_shows(tmp_path: Path) -> None:
     pairs = {name: pair for name, pair in PAIRS.items() if name != "missing"}
     check_replies(tmp_path, of_recipe("fedavg")[0], pairs)
+
+
+HOSTILE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "nan": lambda params: params * math.nan,
+    "1e38": lambda params: (params + 1.0) * 1e38,
+    "1e19": lambda params: (params + 1.0) * 1e19,
+}
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+@pytest.mark.parametrize("recipe", ["dp-fedavg-adaptive", "perturb-model", "prifedsync"])
+def test_nor_with_parameters_from_which_no_training_goes_well(tmp_path: Path, recipe: str, hostile: str) -> None:
+    pairs = {name: PAIRS[name] for name in ("as they are", "label above", "nan", "3e38", "zero", "missing")}
+    check_replies(tmp_path, of_recipe(recipe)[0], pairs, change=HOSTILE[hostile])
 
 
 @pytest.mark.parametrize(
