@@ -678,3 +678,20 @@ def test_rounds_must_be_a_number_of_rounds(rounds: Any) -> None:
 def test_numpy_arrays_will_do() -> None:
     clients = [(np.ones((3, 6)), np.zeros(3, dtype=int)) for _ in range(3)]
     assert run(dp_round(), Population.from_list(clients, name="numpy")).params.isfinite().all()
+
+
+@pytest.mark.parametrize("whose", ["loader", "training"])
+def test_an_error_names_the_client_to_the_operator_and_says_that_this_is_not_private(whose: str) -> None:
+    """With a trusted server nothing goes on without the client: what ends the run is for the operator's eyes (PRIVACY R15)."""
+
+    def load(number: int) -> tuple[torch.Tensor, torch.Tensor]:
+        if number == 2 and whose == "loader":
+            raise OSError("secret")
+        y = torch.zeros(4, dtype=torch.int64)
+        return torch.ones(4, 6), y + 9 if number == 2 else y
+
+    people = Population.from_function(load, 4, "odd")
+    with pytest.raises(DataError) as caught:
+        list(simulate(dp_round(sample=Everyone()), people, linear(), classification(3), rounds=1, seed=0))
+    said = str(caught.value)
+    assert "client 2" in said and "Not private" in said and "secret" not in said

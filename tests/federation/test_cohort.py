@@ -14,6 +14,7 @@ import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sfumato import Plan
+from sfumato.data.apart import DeclaredRecords
 from sfumato.data.population import Population, Records
 from sfumato.engine.keys import Keys, Randomness
 from sfumato.engine.simulate import simulate
@@ -373,7 +374,8 @@ def test_the_guarantee_says_what_it_assumes_of_nodes(settings: Settings, tmp_pat
     list(run)
     said = " ".join(str(run.guarantee()).split())
     assert "nodes that are offline are counted in the population" in said
-    assert "does not depend on other clients' data" in said and "sampling hides nothing from them" in said
+    assert "does not depend on one record or on other clients' data" in said
+    assert "the time that a reply takes is not covered" in said and "sampling hides nothing from them" in said
 
 
 def test_words_of_a_tally() -> None:
@@ -450,7 +452,8 @@ def test_shares_of_a_cohort_that_is_drawn_must_not_all_be_needed(settings: Setti
 
 def test_nodes_are_asked_beforehand_also_where_a_round_shares_a_mask(settings: Settings, tmp_path: Path) -> None:
     request = asked("fed-smp")
-    nodes = {client: node_of(tmp_path / str(client), client, shared_keys=True) for client in range(3)}
+    digits = DeclaredRecords("classification", 10, (1, 8, 8))
+    nodes = {client: node_of(tmp_path / str(client), client, shared_keys=True, records=digits) for client in range(3)}
     served(request, settings, Loopback(nodes), tmp_path / "run").check()
 
 

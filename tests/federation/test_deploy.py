@@ -36,6 +36,10 @@ def test_a_node_would_take_part_in_the_run_that_was_deployed(here: Path, capsys:
         "authority.pem", "data", "node.key", "node.signs", "node.toml", "registry.toml", "terms.json"
     }  # fmt: skip
     assert tomllib.loads((home / "node.toml").read_text())["server"]["address"] == "10.1.2.3:9092"
+    assert tomllib.loads((home / "node.toml").read_text())["records"] == {
+        "task": "classification", "outputs": 2, "input_shape": [30], "input_type": "float32", "target_shape": [],
+        "target_type": "int64",
+    }  # fmt: skip
     capsys.readouterr()
     assert run(["node", "check", "--config", str(home / "node.toml"), "--terms", str(home / "terms.json")]) == 0
     assert capsys.readouterr().out == "allowed\n"

@@ -505,6 +505,36 @@ def test_no_records_give_zeros() -> None:
         assert torch.equal(total, torch.zeros(layout.dimension))
 
 
+@pytest.mark.parametrize("bad", [(5, 9), (0, 9), (5, 6, 9)], ids=str)
+@pytest.mark.parametrize("micro_batch", [1, 4, 64])
+def test_a_record_that_raises_adds_zero_and_changes_no_other(bad: tuple[int, ...], micro_batch: int) -> None:
+    """An embedding has no word 99. Also where the record is among those by which the way is chosen."""
+    module = nn.Sequential(nn.Embedding(7, 3), nn.Flatten(), nn.Linear(12, 2))
+    x, layout = torch.arange(40).reshape(10, 4) % 7, Layout.of(module)
+    broken, y = x.clone(), torch.arange(10) / 10
+    broken[list(bad), 1] = 99
+    row, good = layout.row(module), [record for record in range(10) if record not in bad]
+    noted: list[int] = []
+    found = ClippedSum(module, layout, squared, 0.1, micro_batch)(
+        row, broken, y, fault=lambda record, error: noted.append(record)
+    )
+    torch.testing.assert_close(found, ClippedSum(module, layout, squared, 0.1)(row, x[good], y[good]))
+    assert noted == list(bad)
+    with pytest.raises(IndexError):
+        ClippedSum(module, layout, squared, 0.1, micro_batch)(row, broken, y)
+
+
+def test_no_record_is_blamed_for_a_machine_without_memory() -> None:
+    def loss(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 10 bytes")
+
+    module = nn.Linear(3, 2)
+    with pytest.raises(RuntimeError):
+        ClippedSum(module, Layout.of(module), loss, 0.1)(
+            Layout.of(module).row(module), torch.ones(5, 3), torch.ones(5), fault=lambda *told: None
+        )
+
+
 @pytest.mark.parametrize("hidden", [False, True])
 def test_a_large_batch_is_worked_in_parts(hidden: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []

@@ -99,7 +99,7 @@ def test_matrices_only() -> None:
 
 
 def task(*clients: Records) -> Any:
-    return SimpleNamespace(clients=clients, ids=range(7, 7 + len(clients)))
+    return SimpleNamespace(clients=clients, ids=range(7, 7 + len(clients)), faults=None)
 
 
 def worlds(attributes: int, classes: int) -> Iterator[tuple[Records, Records, Records]]:
@@ -172,9 +172,9 @@ def test_the_search_finds_ties_that_depend_on_others(
 
 
 class ByThoseThereAre(Neighbours):
-    def answers(self, records: Records, asked: Tensor, classes: int, who: str) -> Tensor:
+    def answers(self, records: Records, asked: Tensor, classes: int, who: str, faults: Any = None) -> Tensor:
         there = int(records.x.isfinite().all(1).sum())
-        return super().answers(records, asked, classes, who) * (self.k / max(1, min(self.k, there)))
+        return super().answers(records, asked, classes, who, faults) * (self.k / max(1, min(self.k, there)))
 
 
 class Uncut(Neighbours):

@@ -19,6 +19,7 @@ from sfumato.errors import BadValue, DataError
 Frame = Any  # pandas is loaded by who brings a frame, or by who reads a file
 _DATES = "('2020-01-01', '2026-01-01')"
 _EXACT = 2**53  # below it every whole number is a float64 of its own
+_TRUTH = {"True": "1", "TRUE": "1", "true": "1", "False": "0", "FALSE": "0", "false": "0"}
 _BACK = "or leave the column out: features=[...] names those that are used"
 
 
@@ -47,6 +48,55 @@ def encode(frame: Frame, columns: Columns, what: str) -> Records:
     if problems or y is None:
         raise DataError("\n".join(problems))
     return Records(torch.from_numpy(np.concatenate(parts, axis=1, dtype=np.float32)), y)
+
+
+def encode_apart(frame: Frame, columns: Columns, what: str) -> Records:
+    """All rows, in their order; one that does not fit has NaN as its inputs, and changes no other row.
+
+    A row that fails makes the whole table fail, so halves are tried until it is alone.
+    """
+    texts = {name: frame[name] for name in (*columns.features, *columns.targets) if is_text(frame[name])}
+    broken = np.zeros(len(frame), dtype=bool)
+    numbers = {}
+    for name, values in texts.items():
+        if _is_plain(name, columns):
+            cells = values.astype(str).replace(_TRUTH)
+            numbers[name] = pandas().to_numeric(cells, errors="coerce")
+            broken |= np.asarray(numbers[name].isna() & ~values.isna())
+        else:
+            broken |= np.asarray(values.astype(str).str.contains("[\r\n]"))
+    parts = _halved(frame.assign(**numbers), np.arange(len(frame)), broken, columns, what)
+    width = max((part.x.shape[1] for _, part in parts), default=0)
+    x = torch.full((len(frame), width), torch.nan)
+    y = torch.zeros((len(frame), *parts[0][1].y.shape[1:]) if parts else len(frame), dtype=torch.float64)
+    for rows, part in parts:
+        x[rows], y[rows] = part.x, part.y.double()
+    whole = not any(part.y.is_floating_point() for _, part in parts)
+    return Records(x, y.long() if whole else y.float())
+
+
+def _is_plain(name: str, columns: Columns) -> bool:
+    """Whether a column holds numbers by what is declared."""
+    ends = columns.scale.get(name)
+    if name in columns.targets:
+        return not (isinstance(columns.classes, tuple) and columns.classes)
+    return name not in columns.categories and not (ends is not None and isinstance(ends[0], str))
+
+
+def _halved(
+    frame: Frame, rows: np.ndarray, broken: np.ndarray, columns: Columns, what: str
+) -> list[tuple[np.ndarray, Records]]:
+    """The rows that can be encoded, in blocks, with their places."""
+    rows = rows[~broken[rows]]
+    if not len(rows):
+        return []
+    try:
+        return [(rows, encode(frame.iloc[rows], columns, what))]
+    except DataError:
+        if len(rows) == 1:
+            return []
+        middle = len(rows) // 2
+        return [part for half in (rows[:middle], rows[middle:]) for part in _halved(frame, half, broken, columns, what)]
 
 
 def rows_of(bad: Any) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from sfumato.data.columns import Columns
-from sfumato.data.encode import Frame, encode, is_text, pandas
+from sfumato.data.encode import Frame, encode, encode_apart, is_text, pandas
 from sfumato.data.ids import found_ids
 from sfumato.data.learn_columns import learn
 from sfumato.data.population import Population, PublicData
@@ -101,6 +101,16 @@ def population_of(
     return found.declared(clients) if isinstance(clients, int) else found
 
 
+def read_apart(path: str | Path, columns: Columns) -> Records:
+    """The rows of a file as records, each read apart: one that the columns do not provide for has NaN in place of its inputs.
+
+    What the file itself must be, such as a table with these columns, is refused as ever. The cells of a .csv are read one by one,
+    since pandas gives a column a type by all of its cells.
+    """
+    frame, what = read_table(path, columns, apart=True).rename(columns=column_name), f"the table {Path(path).stem!r}"
+    return encode_apart(frame, replace(columns, client="").of(frame.columns, what), what)
+
+
 def public_of(frame: Frame, columns: Columns, name: str) -> PublicData:
     """The rows of a public frame as records, encoded as the clients' are; see `PublicData.from_dataframe`."""
     if not isinstance(columns, Columns):
@@ -114,13 +124,16 @@ def public_of(frame: Frame, columns: Columns, name: str) -> PublicData:
     return PublicData(name, encode(frame, replace(columns, client="").of(frame.columns, what), what))
 
 
-def read_table(path: str | Path, columns: Columns) -> Frame:
-    """The rows of a file. In a .csv, ids, classes and categories are texts as they are written, so "NA" is a value there."""
+def read_table(path: str | Path, columns: Columns, apart: bool = False) -> Frame:
+    """The rows of a file. In a .csv, ids, classes and categories are texts as they are written, so "NA" is a value there.
+
+    With `apart`, all cells of a .csv are texts, with points in decimal numbers, so that none decides how another one is read.
+    """
     file = Path(path)
     if not is_table(str(file)):
         raise BadValue(f"{file}: a table is a file that ends in {' or '.join(ENDINGS)}.")
     try:
-        return _read_csv(file, columns) if file.suffix.lower() == ".csv" else _read_parquet(file, columns)
+        return _read_csv(file, columns, apart) if file.suffix.lower() == ".csv" else _read_parquet(file, columns)
     except SfumatoError:
         raise
     except FileNotFoundError:
@@ -170,7 +183,7 @@ def _read_parquet(file: Path, columns: Columns) -> Frame:
     return pandas().read_parquet(file)
 
 
-def _read_csv(file: Path, columns: Columns) -> Frame:
+def _read_csv(file: Path, columns: Columns, apart: bool) -> Frame:
     pd = pandas()
 
     with file.open(encoding="utf-8-sig", newline="") as text:
@@ -188,12 +201,20 @@ def _read_csv(file: Path, columns: Columns) -> Frame:
     labels = columns.targets if isinstance(columns.classes, tuple) and columns.classes else ()
     words = {columns.client, *columns.categories, *labels}
     names = {name: name in words for name in header}
-    how |= {"dtype": {name: str for name, word in names.items() if word}, "keep_default_na": False, "low_memory": False}
+    how |= {
+        "dtype": {name: str for name, word in names.items() if word or apart},
+        "keep_default_na": False,
+        "low_memory": False,
+    }
     how |= {"na_values": {name: [""] if word else list(_MISSING) for name, word in names.items()}}
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)  # rows that are longer than the first line
         frame = pd.read_csv(file, **how)
         texts = [name for name in names if is_text(frame[name])]
+        if apart:
+            commas = [name for name in texts if separator == ";" and not names[name]]
+            frame[commas] = frame[commas].replace(r"^([+-]?\d*),(\d+)$", r"\1.\2", regex=True)
+            return frame
         if broken := [name for name in texts if frame[name].astype(str).str.contains("[\r\n]").any()]:
             raise DataError(
                 f"{file}, column {broken[0]!r}: a value has a line break. If a quote is not closed, it holds the rows of "

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
+from sfumato.data.faults import Faults, out_of_memory
 from sfumato.data.population import Population, PublicData, Records
 from sfumato.data.records import described
 from sfumato.engine.keys import Keys, client_key, lasting_key
@@ -118,6 +119,7 @@ class Block:
 
 _COPIES = threading.local()
 _FAILED = "local training failed: {}. Fix the client's data or the model, or leave the client out."
+_NOT_PRIVATE = "Not private: this message depends on a client's records, so keep it to the operator of this run."
 
 
 def _own_copy(module: nn.Module) -> nn.Module:
@@ -130,15 +132,28 @@ def _own_copy(module: nn.Module) -> nn.Module:
 
 @dataclass(frozen=True)
 class Clients:
-    """The clients of a run, and how they are computed."""
+    """The clients of a run, and how they are computed.
+
+    With `faults`, which are those of a single client, the client replies whatever its records are: what they spoil counts as
+    zero. Without, an error ends the run and names the client to its operator; that is not private, and says so.
+    """
 
     job: Job
     population: Population
     plan: Plan
     diagnostics: bool = False
+    faults: Faults | None = None
 
     def __call__(self, asked: tuple[Start, list[int]]) -> Block:
         """Train a block, and add what it sends. A worker among others takes one core."""
+        try:
+            return self._block(asked)
+        except DataError as error:
+            if self.faults is None and _NOT_PRIVATE not in str(error):
+                error.args = (f"{error} {_NOT_PRIVATE}",)
+            raise
+
+    def _block(self, asked: tuple[Start, list[int]]) -> Block:
         if self.plan.workers > 1 and torch.get_num_threads() > 1:
             torch.set_num_threads(1)
         start, ids = asked
@@ -149,10 +164,10 @@ class Clients:
         if control is not None:
             shared = self.job.slots.shared_control(opening)
             task = replace(task, corrections=control.correction(start.controls(ids), shared))
-        rows = self._train(task, ids)
+        rows, failed = self._rows(task, ids)
         sizes = torch.tensor([one.count for one in records], device=rows.device)
         norms = tuple(rows.norm(dim=1).tolist()) if self.diagnostics else ()
-        messages = self.job.slots.messages(rows, sizes, keys, opening, ids)
+        messages = self.job.slots.messages(rows, sizes, keys, opening, ids, failed)
         stays = self._stays(start, ids, rows, messages)
         total, weight = (messages, 0.0) if self.job.slots.gathers else self.job.slots.weighted_sum(messages, sizes)
         senders = tuple(ids) if self.job.slots.gathers else None
@@ -189,7 +204,7 @@ class Clients:
             round=number,
             ids=ids,
         )
-        return replace(task, lasting=lasting, shared=start.opening.local)
+        return replace(task, lasting=lasting, shared=start.opening.local, faults=self.faults)
 
     def _load(self, client: int) -> Records:
         records = self.population.client(client).train
@@ -211,6 +226,28 @@ class Clients:
         """The records where the model is."""
         device = self.job.example.x.device
         return Records(records.x.to(device), records.y.to(device))
+
+    def _rows(self, task: Task, ids: list[int]) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The rows; with `faults`, a zero row in place of one that records have spoiled, and that it is such a row.
+
+        Where training leaves out single records by itself, what it still raises is not one record's, and its rows are private
+        already: neither becomes zero as a whole.
+        """
+        if self.faults is None:
+            return self._train(task, ids), None
+        apart = self.job.slots.round.local.records_apart
+        try:
+            if not self.faults.whole:
+                rows = self._train(task, ids)
+                if apart or bool(rows.isfinite().all()):
+                    return rows, None
+                self.faults.whole = "its update is not finite"
+        except Exception as error:
+            if apart or out_of_memory(error):
+                raise
+            self.faults.whole = f"training raised {type(error.__cause__ or error).__name__}"
+        zero = task.params.new_zeros(len(ids), self.job.slots.length)
+        return zero, torch.ones(len(ids), dtype=torch.bool, device=zero.device)
 
     def _train(self, task: Task, ids: list[int]) -> torch.Tensor:
         local = self.job.slots.round.local

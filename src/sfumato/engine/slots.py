@@ -179,15 +179,23 @@ class Slots:
         return Context(round=opening.number, layout=self.layout, claim=claim, key=key, prepared=prepared, state=state)
 
     def messages(
-        self, rows: torch.Tensor, sizes: torch.Tensor, keys: Sequence[Key], opening: Opening, ids: Sequence[int]
+        self,
+        rows: torch.Tensor,
+        sizes: torch.Tensor,
+        keys: Sequence[Key],
+        opening: Opening,
+        ids: Sequence[int],
+        failed: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """What the clients send: the rows after the client slot, which may write over them. `keys` are the clients' own."""
+        """What the clients send: the rows after the client slot, which may write over them. `keys` are the clients' own.
+
+        Those that `failed` have zero rows, to which the client's own noise or share is added like to any other.
+        """
         for nth, piece in enumerate(self.round.client):
             own = tuple(key.child("piece", nth=nth) for key in keys)
             spare = nth == 0 and self.round.personal is None  # what training gave, and nobody keeps
-            rows = piece(
-                rows, replace(self._client_context(nth, opening), sizes=sizes, keys=own, ids=tuple(ids), spare=spare)
-            )
+            context = replace(self._client_context(nth, opening), sizes=sizes, keys=own, ids=tuple(ids), spare=spare)
+            rows = piece(rows, replace(context, failed=failed))
         return rows
 
     def weighted_sum(self, messages: torch.Tensor, sizes: torch.Tensor) -> tuple[torch.Tensor, float]:

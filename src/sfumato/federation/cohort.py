@@ -3,7 +3,7 @@
 What is stated of such a run, besides what its Round proves:
 - The cohort is drawn from everybody in the registry, online or not, and nobody is drawn in place of one who does not reply.
   So a reply that is missing, late or broken is a zero row under a constant divisor: what a row of that client might have been.
-- Whether a client replies may depend on its own machine, and is assumed not to depend on other clients' data.
+- Whether a client replies may depend on its own machine, and is assumed not to depend on one record or on other clients' data.
 - Where noise is in the messages themselves, so many of them must arrive as its shares were sized for. With fewer, the round is
   given up: nothing of it is used, and it counts.
 - A round that is begun again, because the server was stopped in it, may get other replies. It gets fresh noise, and both count.
@@ -35,7 +35,8 @@ from sfumato.secure_sum import assumptions as words_of
 
 ASSUMES = (
     "nodes that are offline are counted in the population",
-    "whether a client replies does not depend on other clients' data",
+    "whether a client replies at all (it may lack memory, or be killed) does not depend on one record or on other clients' data",
+    "the time that a reply takes is not covered",
     "whoever sees the traffic learns who takes part, and sampling hides nothing from them",
     "the server is whoever runs it, its SuperLink or their disks",
 )

@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from sfumato.account import accountant
 from sfumato.account.event import why_not_private
 from sfumato.calibration import noise_and_clip
+from sfumato.data.apart import DeclaredRecords
 from sfumato.data.load import NAMES
 from sfumato.data.population import Population
 from sfumato.derive import UnitDerivation
@@ -60,6 +61,11 @@ class Place:
     target_shape: tuple[int, ...] = ()
     target_type: str = "int64"
     power: str = Power.FOLLOWS.value
+
+    @property
+    def record(self) -> tuple[tuple[int, ...], str, tuple[int, ...], str]:
+        """The shapes and types of a record's inputs and target."""
+        return self.input_shape, self.input_type, self.target_shape, self.target_type
 
 
 def new_member(name: str, path: Path) -> Member:
@@ -117,7 +123,10 @@ def _write(request: Request, nodes: int, out: Path, place: Place, people: Popula
     write_atomically(server / "run.toml", replace(request, federation=table).to_toml())
     for folder in (server, *(out / member.name for member in members)):
         write_atomically(folder / "terms.json", terms.text)
-    files = tuple(_node(out / member.name, number, prepared, place, people) for number, member in enumerate(members))
+    records = DeclaredRecords(terms.task, terms.outputs, *place.record)
+    files = tuple(
+        _node(out / member.name, number, prepared, place, people, records) for number, member in enumerate(members)
+    )
     write_atomically(out / "README.md", _commands(members, place, people is not None))
     return files
 
@@ -140,7 +149,9 @@ def _train(people: Population, client: int) -> Any:
     return people.client(client).train
 
 
-def _node(folder: Path, number: int, prepared: Prepared, place: Place, people: Population | None) -> Path:
+def _node(
+    folder: Path, number: int, prepared: Prepared, place: Place, people: Population | None, records: DeclaredRecords
+) -> Path:
     request = prepared.request
     name = request.data.name.replace("/", "-").replace(":", "-")
     data = private_folder(folder / "data")
@@ -156,6 +167,7 @@ def _node(folder: Path, number: int, prepared: Prepared, place: Place, people: P
     ).primary
     tables: list[tuple[str, dict[str, Any]]] = [
         ("node", {"client": number, "name": name, "data": "data", "folder": "state"}),
+        ("records", {name: list(part) if isinstance(part, tuple) else part for name, part in vars(records).items()}),
         (
             "server",
             {"address": f"{place.host}:{place.port}", **_FILES},

@@ -11,6 +11,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from sfumato.data.faults import Fault, out_of_memory
 from sfumato.errors import BadValue
 from sfumato.gradients.choice import Choice, Way, chosen
 from sfumato.gradients.masks import KeyedMasks
@@ -95,8 +96,12 @@ class ClippedSum:
         self._idle: list[Problem] = []  # copies of the module that no thread uses just now
         self._choice: Choice | None = None
 
-    def __call__(self, row: Tensor, x: Tensor, y: Tensor, key: Key | None = None) -> Tensor:
-        """The clipped sum at the parameters `row`; zeros for no records. Only dropout needs the key."""
+    def __call__(self, row: Tensor, x: Tensor, y: Tensor, key: Key | None = None, fault: Fault | None = None) -> Tensor:
+        """The clipped sum at the parameters `row`; zeros for no records. Only dropout needs the key.
+
+        With `fault`, a record that raises adds zero and is told to it: where a batch raises, each of its records is computed
+        alone. All others add what they add without it (PRIVACY R15).
+        """
         if row.shape != (self.layout.dimension,):
             raise BadValue(f"the row has shape {tuple(row.shape)}, the layout's is ({self.layout.dimension},).")
         if len(x) != len(y):
@@ -109,14 +114,15 @@ class ClippedSum:
             self.micro_batch = self.micro_batch or suited(copied.module, x, self.layout.dimension)
             choice = self._choice
             if choice is None and self.micro_batch > 1:
-                choice = chosen(copied, row, x, y)
+                choice = self._chosen(copied, row, x, y, fault)
                 self._choice = choice or self._choice  # another thread may have had a batch to choose by
             way, problem = one_by_one if choice is None else choice.way, copied
             if choice is None or choice.random:
                 problem = replace(copied, masks=KeyedMasks(None if key is None else key.generator()))
             size = 1 if way is one_by_one else self.micro_batch
-            for some, of in zip(torch.split(x, size), torch.split(y, size), strict=True):
-                self._add(total, way, problem, row, some, of)
+            places = torch.arange(len(x), device=x.device)
+            for some, of, own in zip(*(torch.split(part, size) for part in (x, y, places)), strict=True):
+                self._add(total, way, problem, row, some, of, own, fault)
         return total
 
     def way(self) -> str:
@@ -132,16 +138,42 @@ class ClippedSum:
         yield problem
         self._idle.append(problem)
 
-    def _add(self, total: Tensor, way: Way, problem: Problem, row: Tensor, x: Tensor, y: Tensor) -> None:
+    @staticmethod
+    def _chosen(problem: Problem, row: Tensor, x: Tensor, y: Tensor, fault: Fault | None) -> Choice | None:
+        """The way for records like these; none yet, if one of those that it would be chosen by raises."""
+        try:
+            return chosen(problem, row, x, y)
+        except Exception as error:
+            if fault is None or out_of_memory(error):
+                raise
+            return None
+
+    def _add(
+        self,
+        total: Tensor,
+        way: Way,
+        problem: Problem,
+        row: Tensor,
+        x: Tensor,
+        y: Tensor,
+        places: Tensor,
+        fault: Fault | None,
+    ) -> None:
         try:
             pieces = way(problem, row, x, y)
-        except NoRule:
-            for one, of in zip(torch.split(x, 1), torch.split(y, 1), strict=True):
-                self._add(total, one_by_one, problem, row, one, of)
+        except Exception as error:
+            if not isinstance(error, NoRule):
+                if fault is None or out_of_memory(error):
+                    raise
+                if len(x) == 1:
+                    fault(int(places), error)
+                    return
+            for one, of, own in zip(*(torch.split(part, 1) for part in (x, y, places)), strict=True):
+                self._add(total, one_by_one, problem, row, one, of, own, fault)
             return
         norms = (record_sizes if self.order == 1 else record_norms)(pieces, x)
         usable = norms <= _longest(self.norm)
         if usable.all():
             add_pieces(total, self.layout, pieces, clip_factors(norms, self.norm))
         elif usable.any():  # zero times infinity is not zero: the others are summed without these records
-            self._add(total, way, problem, row, x[usable], y[usable])
+            self._add(total, way, problem, row, x[usable], y[usable], places[usable], fault)

@@ -211,7 +211,17 @@ class Ledger:
             found.append(
                 "servers have followed the protocol of their secure sums, and have played none of the other clients (nobody checks)"
             )
+        if self.fact("node") is not None:
+            found.append(
+                "whether the node replies at all (it may lack memory, or be killed) does not depend on one record; the time that a "
+                "reply takes is not covered"
+            )
         return tuple(found)
+
+    def note_node(self) -> None:
+        """Note that its entries are a node's replies."""
+        if self.fact("node") is None:
+            self.set_fact("node", "yes")
 
     def note_trusting(self) -> None:
         """Note that some of it holds of a server that follows the protocol of a secure sum, and of no other."""

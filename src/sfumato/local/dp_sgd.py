@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from sfumato.account.event import Unit
 from sfumato.claim import Claim
+from sfumato.data.faults import Fault
 from sfumato.data.population import Records
 from sfumato.errors import BadValue, DataError
 from sfumato.gradients import (
@@ -50,7 +52,8 @@ class DpSgd(LocalPiece):
     add/remove cost the clip norm, fixed-size ones twice that at rate size/records (a record that joins displaces another); all
     steps of a round happen only when the client takes part, which everybody may see (a mixture). It holds against the server
     too. For clients: nothing. With an exact law (RoundedGaussian) gradients are formed one at a time and cut off at a grid, so
-    that no rounding of a sum depends on a record; a batch then takes as long as its records one after another. At most
+    that no rounding of a sum depends on a record; a batch then takes as long as its records one after another. Records at fault
+    (`task.faults`) add zero to each sum, and nothing else changes; so do those that are missing of the declared ones. At most
     `micro_batch` records are in work at once, as many as suit the model if it is 0; results do not depend on it but for rounding.
     """
 
@@ -67,6 +70,7 @@ class DpSgd(LocalPiece):
     micro_batch: int = 64
     one_by_one: ClassVar[bool] = True
     fresh_rows: ClassVar[bool] = True
+    records_apart: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not all(isinstance(count, int) and count >= 1 for count in (self.steps, self.records)):
@@ -126,7 +130,10 @@ class DpSgd(LocalPiece):
 
     def _client(self, task: Task, clipped: ClippedSum) -> Row:
         (records,) = task.clients
-        if isinstance(self.batch, FixedSize) and records.count < self.records:
+        faults, population = task.faults, records.count
+        if isinstance(self.batch, FixedSize) and records.count < self.records and faults is not None:
+            population = self.records  # those that are missing count as zero
+        elif isinstance(self.batch, FixedSize) and records.count < self.records:
             raise DataError(
                 f"a client has {records.count} records, fewer than the {self.records} that were declared: its batches would draw "
                 "each record more often than is accounted. Declare fewer (--records), or leave the client out."
@@ -136,11 +143,22 @@ class DpSgd(LocalPiece):
         stddev, step = self.law.stddev(rows), rows.grid or 1.0
 
         def gradient(row: Row, drawn: Tensor, key: Key) -> Row:
+            drawn = drawn if faults is None else faults.without(drawn, records.count)
+
+            def fault(place: int, error: Exception) -> None:
+                assert faults is not None, "without it nothing is told"
+                faults.note(int(drawn[place]), error)
+
+            told = None if faults is None else fault
             if rows.grid is None:
-                batch = records if isinstance(self.batch, Everyone) else _chosen(records, drawn)
-                total = clipped(row, batch.x, batch.y, key.child("dropout"))
+                batch = (
+                    records
+                    if isinstance(self.batch, Everyone) and len(drawn) == records.count
+                    else _chosen(records, drawn)
+                )
+                total = clipped(row, batch.x, batch.y, key.child("dropout"), told)
             else:
-                total = _one_by_one(clipped, row, records, drawn, self.clip, rows, key.child("dropout"))
+                total = _one_by_one(clipped, row, records, drawn, self.clip, rows, key.child("dropout"), told)
             noise = self.law.sample((len(row),), stddev / step, key.child("noise")).mul_(step).to(row.device)
             noisy = noise.add_(total.double())
             mean = noisy.div_(self.divisor).float()
@@ -150,7 +168,7 @@ class DpSgd(LocalPiece):
                 mean = mean + self.proximal * (row - task.starts[0])
             return mean
 
-        return _moved(self, task, gradient)
+        return _moved(self, task, gradient, population)
 
 
 def _chosen(records: Records, drawn: Tensor) -> Records:
@@ -158,18 +176,31 @@ def _chosen(records: Records, drawn: Tensor) -> Records:
 
 
 def _one_by_one(
-    clipped: ClippedSum, row: Row, records: Records, drawn: Tensor, clip: float, claim: Claim, key: Key
+    clipped: ClippedSum,
+    row: Row,
+    records: Records,
+    drawn: Tensor,
+    clip: float,
+    claim: Claim,
+    key: Key,
+    fault: Fault | None = None,
 ) -> Row:
     """The sum of whole steps: each record's gradient is formed, clipped and cut off alone, so that no other one rounds it.
 
     It is copied first: where a record lies in memory changes how some kernels round, and it lies elsewhere without another one.
     """
     total = torch.zeros(len(row), dtype=torch.float64, device=row.device)
-    for number in drawn.tolist():
-        one = slice(number, number + 1)
-        alone = clipped(row, records.x[one].clone(), records.y[one].clone(), key.child("record", number=number))
+    for place, number in enumerate(drawn.tolist()):
+        one, own = slice(number, number + 1), key.child("record", number=number)
+        told = None if fault is None else partial(_told, fault, place)
+        alone = clipped(row, records.x[one].clone(), records.y[one].clone(), own, told)
         total += cut_off(clip_rows(alone[None].to(row.dtype), clip), claim)[0]
     return total
+
+
+def _told(fault: Fault, place: int, alone: int, error: Exception) -> None:
+    """A record that was computed alone is the first of one."""
+    fault(place, error)
 
 
 @dataclass(frozen=True)
@@ -215,18 +246,20 @@ class PlainSteps(LocalPiece):
             found = mean_gradients(task.layout.split(row[None]), batch, records.y[drawn])
             return torch.cat([part.flatten() for part in written_out(found)]) + self.weight_decay * row
 
-        return _moved(self, task, gradient)
+        return _moved(self, task, gradient, task.clients[0].count)
 
 
-def _moved(piece: DpSgd | PlainSteps, task: Task, gradient: Callable[[Row, Tensor, Key], Row | None]) -> Row:
-    """How far a client gets by steps on drawn records; where there is no gradient, no step."""
-    (records,), (key,) = task.clients, task.keys
+def _moved(
+    piece: DpSgd | PlainSteps, task: Task, gradient: Callable[[Row, Tensor, Key], Row | None], population: int
+) -> Row:
+    """How far a client gets by steps on records drawn from so many; where there is no gradient, no step."""
+    (key,) = task.keys
     row = task.starts[0]
     state = piece.optimizer.start(row)
     optimizer = replace(piece.optimizer, lr=piece.optimizer.lr * piece.lr_decay**task.round)
     for step in range(piece.steps):
         own = key.child("step", number=step)
-        drawn = torch.from_numpy(piece.batch.draw(records.count, own.child("batch"))).to(row.device)
+        drawn = torch.from_numpy(piece.batch.draw(population, own.child("batch"))).to(row.device)
         found = gradient(row, drawn, own)
         if found is not None and task.corrections is not None:
             found = found + task.corrections[0]

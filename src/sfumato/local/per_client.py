@@ -66,6 +66,10 @@ class PerClient(LocalPiece):
     def one_by_one(self) -> bool:
         return all(piece.one_by_one for piece in self.pieces)
 
+    @property
+    def records_apart(self) -> bool:
+        return any(piece.records_apart for piece in self.pieces)
+
     def carry(self, claim: Claim) -> Claim:
         """The client's own event; what else is stated must not depend on the client."""
         claims: list[Claim] = [piece.carry(claim) for piece in self.pieces]

@@ -46,6 +46,7 @@ class SecondMoments(LocalPiece):
     one_by_one: ClassVar[bool] = True
     fresh_rows: ClassVar[bool] = True
     keeps_distances: ClassVar[bool] = True
+    records_apart: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.numbers < 1:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from sfumato.data.faults import Faults
 from sfumato.data.population import Records
 from sfumato.gradients import LossPerRecord, OneByOne, Stacked
 from sfumato.key import Key
@@ -22,7 +23,8 @@ class Task:
     gives back rows: where each client ended, minus `params`. `ids` are the clients' numbers, where anybody knows them, and
     `corrections` what each adds to every gradient, after its noise: only training that says so (`controlled`) is given any.
     `lasting` are keys of the clients' own that stay the same in every round of a run, also after a resume; `shared` is what
-    `prepare` made of public facts.
+    `prepare` made of public facts. `faults` are the records of a single client that count as zero; None: none does, and what a
+    record raises ends the run.
     """
 
     forward: Stacked | OneByOne
@@ -37,6 +39,7 @@ class Task:
     corrections: Rows | None = None
     lasting: Sequence[Key] = ()
     shared: Tensor | None = None
+    faults: Faults | None = None
 
     @property
     def together(self) -> bool:

@@ -93,7 +93,8 @@ class AdaptiveClip(ClientPiece):
     """Clip to a norm that follows a quantile of the updates' norms (Andrew et al. 2021), with one noise for both.
 
     The row is divided by the current norm, clipped to 1, and carries one coordinate more: `bit_weight` times +1 if its norm
-    was within the current one, else -1. States: an L2 norm of at most sqrt(1 + bit_weight^2). The noise covers that coordinate
+    was within the current one, -1 if not; 0 if the client's training failed. States: an L2 norm of at most
+    sqrt(1 + bit_weight^2). The noise covers that coordinate
     too, so the next norm is a function of what is released. The server multiplies back by the norm that was used.
     """
 
@@ -116,6 +117,8 @@ class AdaptiveClip(ClientPiece):
         norm = self._norm(context)
         within = exact_norms(rows) <= norm
         bits = torch.where(within, self.bit_weight, -self.bit_weight).to(rows)
+        if context.failed is not None:
+            bits = torch.where(context.failed, 0.0, bits)
         return torch.cat([clipped(clipped(rows, norm) / norm, 1.0), bits[:, None]], dim=1)
 
     def undo(self, value: Row, context: Context) -> torch.Tensor:

@@ -36,6 +36,7 @@ class Context:
     prepared: torch.Tensor | None = None
     state: torch.Tensor | None = None
     spare: bool = False
+    failed: torch.Tensor | None = None  # at the client: whose training failed, [clients]; their rows are zero
     stream: Key | None = (
         None  # at the server: the piece's own from the run's start to its end, for noise over several rounds
     )

@@ -149,6 +149,13 @@ class LocalPiece(Piece, Noisy, Protocol):
         return False
 
     @property
+    def records_apart(self) -> bool:
+        """Whether `train` leaves out single records that are at fault (`task.faults`): what it states for records would not
+        hold if its whole row became zero (default: no, so the row of a client that fails is zero).
+        """
+        return False
+
+    @property
     def fresh_rows(self) -> bool:
         """Whether nobody else holds the memory of the rows that `train` gives (default: no, so they are copied)."""
         return False

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from sfumato.data.faults import Faults, out_of_memory
+from sfumato.data.population import Records
 from sfumato.data.record_map import RecordFailed, as_record_map
 from sfumato.errors import BadValue, DataError
 from sfumato.voting.bounds import Bounds
@@ -17,7 +19,6 @@ from sfumato.voting.nearest import nearest
 from sfumato.voting.votes import Voter
 
 if TYPE_CHECKING:
-    from sfumato.data.population import Records
     from sfumato.local.task import Task
 
 GRID = 2**24  # votes are whole numbers of such parts, which float32 holds and adds within one client exactly
@@ -56,6 +57,7 @@ class Neighbours(Voter):
     k: int
     features: Callable[[Tensor], Tensor] | None = None
     attributes: int = 0
+    records_apart: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name, value, least in (("k", self.k, 1), ("attributes", self.attributes, 0)):
@@ -83,13 +85,16 @@ class Neighbours(Voter):
             f"client {place} of the block" for place in range(len(task.clients))
         ]
         answers = [
-            self.answers(records, asked, classes, name) for records, name in zip(task.clients, names, strict=True)
+            self.answers(records, asked, classes, name, task.faults)
+            for records, name in zip(task.clients, names, strict=True)
         ]
         return torch.stack(answers)
 
-    def answers(self, records: Records, asked: Tensor, classes: int, who: str) -> Tensor:
-        """The answers of one client to questions that are mapped already."""
+    def answers(self, records: Records, asked: Tensor, classes: int, who: str, faults: Faults | None = None) -> Tensor:
+        """The answers of one client to questions that are mapped already; with `faults`, records at fault vote nothing."""
         votes = torch.zeros(len(asked), classes, device=asked.device)
+        if faults is not None:
+            records = self._without_faults(records, asked, classes, faults)
         if records.count == 0:
             return votes
         try:
@@ -102,11 +107,32 @@ class Neighbours(Voter):
             votes += labels[place]
         return votes * ((GRID // self.k) / GRID)
 
+    def _without_faults(self, records: Records, asked: Tensor, classes: int, faults: Faults) -> Records:
+        """The records that can vote, each looked at alone: its target fits, and it is mapped to as many numbers as a question."""
+        every = torch.arange(records.count, device=records.x.device)
+        for record in (~self._fits(records.y, classes)).nonzero().flatten().tolist():
+            faults.records.setdefault(record, f"its target does not fit: {self._votes_on(classes)}")
+        for record in faults.without(every, records.count).tolist() if self.features is not None else ():
+            try:
+                if self._mapped(records.x[record : record + 1]).shape[1:] != asked.shape[1:]:
+                    faults.records[record] = "it is mapped to another shape than questions are"
+            except Exception as error:
+                if out_of_memory(error):
+                    raise
+                faults.note(record, error)
+        good = faults.without(every, records.count)
+        return Records(records.x[good], records.y[good])
+
+    def _fits(self, y: Tensor, classes: int) -> Tensor:
+        """Whether each record has a target that can be voted for."""
+        good = (y == 0) | (y == 1) if self.attributes else (y >= 0) & (y < classes)
+        return good.flatten(1).all(1) if good.dim() > 1 else good
+
     def _labels(self, y: Tensor, classes: int, who: str) -> Tensor:
         """One row for each record, of at most `attributes` ones, or a single one."""
-        good = (y == 0) | (y == 1) if self.attributes else (y >= 0) & (y < classes)
+        good = self._fits(y, classes)
         if not bool(good.all()):
-            record = int((~good).reshape(len(y), -1).any(1).nonzero()[0])
+            record = int((~good).nonzero()[0])
             raise DataError(
                 f"{who}, record {record}: its target does not fit: {self._votes_on(classes)}. Fix the client's data, or leave the "
                 "client out."

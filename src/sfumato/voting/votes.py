@@ -47,6 +47,11 @@ class Voter(Protocol):
         """Whether a client with another number would answer in another way (default: no)."""
         return False
 
+    @property
+    def records_apart(self) -> bool:
+        """Whether it leaves out single records that are at fault (`task.faults`; default: a client that fails votes nothing)."""
+        return False
+
 
 @dataclass(frozen=True)
 class Votes(LocalPiece):
@@ -72,6 +77,10 @@ class Votes(LocalPiece):
     @property
     def by_number(self) -> bool:
         return self.voter.by_number
+
+    @property
+    def records_apart(self) -> bool:
+        return self.voter.records_apart
 
     def message_length(self, layout: Layout) -> int:
         return self.queries.count * self.classes

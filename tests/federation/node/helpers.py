@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from sfumato import recipes
+from sfumato.data.apart import DeclaredRecords
 from sfumato.data.population import Population, PublicData
 from sfumato.federation.node.answer import Node
 from sfumato.federation.node.policy import Policy
@@ -23,6 +24,7 @@ from tests.helpers import made_up_population
 
 SIZES = [5, 8, 6, 12]
 PEOPLE = made_up_population(SIZES)
+RECORDS = DeclaredRecords("classification", 3, (6,))
 NO_LIMIT = Budget(float("inf"), 0.5)
 
 
@@ -66,6 +68,7 @@ def policy_of(folder: Path, client: int = 1, **changed: Any) -> Policy:
             recipes=("any",),
             promise="suffices",
             budgets={"set": NO_LIMIT},
+            records=RECORDS,
         ),
         **changed,
     )

@@ -16,6 +16,7 @@ from sfumato.errors import BadValue, DataError
 from sfumato.federation.node.answer import Node
 from sfumato.federation.node.memory import Memory
 from sfumato.federation.node.own_data import own_data
+from sfumato.federation.terms import Terms
 from sfumato.federation.wire import Letter
 from sfumato.key import Key
 from sfumato.ledger.ledger import Budget
@@ -89,11 +90,14 @@ def test_another_node_draws_other_noise(tmp_path: Path) -> None:
 
 def test_changed_data_are_read_for_the_next_answer(tmp_path: Path) -> None:
     """Files that are as they were are not read again; what was replied before is not computed from the new ones."""
-    node, records = node_of(tmp_path), PEOPLE.client(1).train
+    log: list[str] = []
+    node, records = node_of(tmp_path, log=log), PEOPLE.client(1).train
     first = row(node)
     torch.save({"x": records.x[:, :5], "y": records.y}, tmp_path / "records.pt")
     assert torch.equal(row(node), first) and ledger_of(tmp_path).count == 1
-    assert node(letter_of(PRIVATE, number=1)).kind == "refused.shape"
+    assert not any("count as zero" in line for line in log)
+    row(node, number=1)
+    assert any("of 8 count as zero" in line for line in log)
 
 
 @pytest.mark.parametrize(("is_fixed", "loads"), [(True, 1), (False, 3)])
@@ -112,7 +116,7 @@ def test_data_that_may_change_are_loaded_for_every_answer(tmp_path: Path, is_fix
 
 def test_data_that_change_while_they_are_read(tmp_path: Path) -> None:
     node = node_of(tmp_path)
-    find, changed = node.data, [False]
+    find, changed = node.loaded.find, [False]
 
     def load(number: int) -> Client:
         client = find().client(number)
@@ -121,7 +125,7 @@ def test_data_that_change_while_they_are_read(tmp_path: Path) -> None:
             torch.save({"x": client.train.x[1:], "y": client.train.y[1:]}, tmp_path / "records.pt")
         return client
 
-    node.data = lambda: replace(find(), load=load)
+    node.loaded.find = lambda: replace(find(), load=load)
     assert node(letter_of(PRIVATE)).kind == "refused.changed"
     assert node(letter_of(PRIVATE)).kind == "ok"
     assert ledger_of(tmp_path).count == 2
@@ -132,31 +136,45 @@ def test_data_that_change_while_they_are_read(tmp_path: Path) -> None:
     [
         Records(torch.zeros(5, 7), torch.zeros(5, dtype=torch.int64)),
         Records(torch.zeros(5, 6), torch.zeros(5, 1, dtype=torch.int64)),
-        Records(torch.zeros(5, 6), torch.zeros(5)),
-        Records(torch.zeros(5, 6, dtype=torch.int64), torch.zeros(5, dtype=torch.int64)),
+        Records(torch.zeros(5, 6), torch.full((5,), 0.5)),
+        Records(torch.zeros(5, 6, dtype=torch.complex64), torch.zeros(5, dtype=torch.int64)),
         Records(
             (torch.zeros(5, 2), torch.zeros(5, 4)), torch.zeros(5, dtype=torch.int64)
         ),  # rows of the declared shape
     ],
     ids=["inputs", "targets", "type of targets", "type of inputs", "several inputs"],
 )
-def test_records_of_another_shape(tmp_path: Path, records: Records) -> None:
+def test_records_that_are_not_as_declared_count_as_zero_and_only_the_owner_is_told(
+    tmp_path: Path, records: Records
+) -> None:
     log: list[str] = []
     node = node_of(tmp_path, log=log, data=lambda: Population("set", 1, lambda number: Client(records), is_fixed=True))
-    assert node(letter_of(PRIVATE)).kind == "refused.shape"
-    assert "where the terms say" in log[-1]
+    reply = node(letter_of(PRIVATE))
+    assert (reply.kind, reply.facts) == ("ok", {"weight": 1.0})
+    assert any("records 0, 1, 2, 3, 4 of 5 count as zero" in line for line in log)
 
 
-def test_a_failure_says_nothing(tmp_path: Path) -> None:
+def test_numbers_of_another_type_that_are_as_declared_are_taken(tmp_path: Path) -> None:
+    records, log = PEOPLE.client(1).train, list[str]()
+    other = Records(records.x.half(), records.y.float())
+    node = node_of(tmp_path, log=log, data=lambda: Population("set", 1, lambda number: Client(other), is_fixed=True))
+    row(node)
+    assert not any("count as zero" in line for line in log)
+
+
+@pytest.mark.parametrize(("terms", "kind"), [(PRIVATE, "ok"), (HELPED, "failed")], ids=["client", "record"])
+def test_records_that_cannot_be_loaded(tmp_path: Path, terms: Terms, kind: str) -> None:
+    """Hiding a client hides that too. Where single records are hidden, all of them must not become zero: the client drops out."""
+
     def load(number: int) -> Client:
         raise RuntimeError("patient 4711 has no left eye")
 
     log: list[str] = []
     node = node_of(tmp_path, log=log, data=lambda: Population("set", 1, load, is_fixed=True))
-    reply = node(letter_of(PRIVATE))
-    assert (reply.kind, reply.facts, reply.tensors) == ("failed", {}, {})
+    reply = node(letter_of(terms))
+    assert reply.kind == kind and (kind == "ok" or not (reply.facts or reply.tensors))
     errors = tmp_path / "errors" / "errors.log"
-    assert b"4711" not in reply.to_bytes() and "4711" not in log[-1] and str(errors) in log[-1]
+    assert b"4711" not in reply.to_bytes() and not any("4711" in line for line in log) and str(errors) in log[0]
     assert "4711" in errors.read_text() and errors.stat().st_mode & 0o077 == 0
     assert ledger_of(tmp_path).count == 1  # it counts
 
@@ -341,8 +359,9 @@ def test_own_data_in_a_table(tmp_path: Path) -> None:
     declared.write_text('target = "ill"\nclasses = ["no", "yes"]\n[scale]\nage = [0, 100]\n')
     found = own_data(str(table))()
     assert found.size == 1 and found.client(0).train.y.tolist() == [0, 1] and found.client(0).train.x[1] == 0.0
+    before = found.client(0).train.x
     table.write_text("age,ill\n20,no\n50,yes\n")
-    assert not torch.equal(own_data(str(table))().client(0).train.x, found.client(0).train.x)
+    assert not torch.equal(own_data(str(table))().client(0).train.x, before)
     declared.write_text('target = "ill"\nclient = "age"\nclasses = ["no", "yes"]\n')
     with pytest.raises(BadValue, match="a node holds one client"):
         own_data(str(table))()

@@ -23,6 +23,11 @@ client = 1
 data = "records.pt"
 name = "set"
 
+[records]
+task = "classification"
+outputs = 3
+input_shape = [6]
+
 [allow]
 recipes = ["dp-fedavg"]
 smallest_noise = 0.5
@@ -120,7 +125,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert run(["node", "check", "--config", str(config)]) == 0
     out = capsys.readouterr().out
     assert (
-        f"client 1, with the data set 'set': {tmp_path / 'records.pt'}\n" in out and "epsilon 30 at delta 1e-05" in out
+        f"client 1, with the data set 'set': {tmp_path / 'records.pt'}, 8 records\n" in out
+        and "epsilon 30 at delta 1e-05" in out
     )
     terms = tmp_path / "terms.json"
     terms.write_text(terms_of().text)

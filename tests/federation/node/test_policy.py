@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sfumato.account.event import Unit
+from sfumato.data.apart import DeclaredRecords
 from sfumato.errors import BadValue, DataError
 from sfumato.federation.node.log import file_log
 from sfumato.federation.node.policy import Policy
@@ -19,6 +20,15 @@ client = 3
 data = "records"
 name = "ward-7"
 folder = "state"
+reply_seconds = 20
+
+[records]
+task = "multi-label"
+outputs = 4
+input_shape = [1, 8, 8]
+input_type = "uint8"
+target_shape = [4]
+target_type = "float32"
 
 [allow]
 recipes = ["dp-fedavg", "prifedsync"]
@@ -75,6 +85,8 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         nonprivate=True,
         budgets={"ward-7": Budget(2.0, 1e-6, Unit.RECORD), "ward-8": Budget(math.inf, 1e-5)},
         total=Budget(3.5, 1e-5),
+        records=DeclaredRecords("multi-label", 4, (1, 8, 8), "uint8", (4,), "float32"),
+        reply_seconds=20.0,
     )
     assert found.budget == Budget(2.0, 1e-6, Unit.RECORD)
     assert found.place == tmp_path / "state" / "ward-7"
@@ -85,6 +97,7 @@ def test_what_is_not_said_is_not_allowed(tmp_path: Path) -> None:
     assert found.data == "mine:data" and found.folder == tmp_path
     assert (found.recipes, found.models, found.features) == ((), ("library",), ("library",))
     assert (found.promise, found.budget, found.rounds_per_day) == ("refused", None, None)
+    assert found.records is None and found.reply_seconds is None
     assert not (found.shared_keys or found.unproven or found.nonprivate)
 
 
@@ -119,6 +132,15 @@ def test_what_is_not_said_is_not_allowed(tmp_path: Path) -> None:
         (("[allow.data.ward-8]", '[allow.data."a/b"]'), "'a/b' names no data set"),
         (("[allow.total]", "[allow.all]"), "'all', which nothing here knows"),
         (("[node]", "[node"), "is not TOML"),
+        (("reply_seconds = 20", "reply_seconds = 0"), "node.reply_seconds=0"),
+        (("reply_seconds = 20", "reply_seconds = inf"), "node.reply_seconds=inf"),
+        (('task = "multi-label"', 'tasks = "multi-label"'), "Did you mean 'task'?"),
+        (('task = "multi-label"', 'task = "multi-lable"'), "Did you mean 'multi-label'?"),
+        (('task = "multi-label"', ""), "[records] lacks task"),
+        (("outputs = 4", "outputs = 0"), "records.outputs=0"),
+        (("[1, 8, 8]", "8"), "records.input_shape=8: a list of whole numbers"),
+        (("[1, 8, 8]", "[1, -8]"), "records.input_shape=[1, -8]"),
+        (('"uint8"', '"uint9"'), "records.input_type='uint9'"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(tmp_path: Path, change: tuple[str, str], words: str) -> None:

@@ -2,8 +2,11 @@
 
 The order is: check (public facts, node.toml, the ledgers), reserve (committed to disk), draw, load, train, store, reply. Every
 answer is drawn from 32 fresh bytes of the system, which serve it alone; a request that arrives again gets the stored reply.
-Refusals leave as codes, never as text; the reasons are in the owner's own log. No code depends on the records, but for what cannot
-be avoided: their shape or type is not that of the terms; they changed while they were read; training failed on them.
+Refusals leave as codes, never as text; the reasons are in the owner's own log. Kind, size, weight and facts of a reply are
+functions of the request and of what the owner declares (PRIVACY R15). A record that is not as declared, or that raises in training,
+counts as zero; a client whose update is spoiled sends a zero update with its own noise. A failure that no record can be blamed for
+(no memory, a file that cannot be read, records that changed while they were read) is a reply that is missing. Time is not covered;
+`reply_seconds` lets replies leave at a fixed time after their request.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from contextlib import contextmanager
 import torch
 from safetensors.torch import save
 
-from sfumato.data.population import Population
+from sfumato.data.faults import Faults, listed
+from sfumato.data.population import Client, Population, Records
 from sfumato.digest import digest
 from sfumato.engine.checkpoint import write_atomically
 from sfumato.engine.clients import START, Clients, Total
@@ -28,13 +32,13 @@ from sfumato.federation.node.costs import Dues
 from sfumato.federation.node.journal import Journal, one_at_a_time
 from sfumato.federation.node.log import Log, file_log
 from sfumato.federation.node.memory import Memory
-from sfumato.federation.node.own_data import Find, Loaded, own_data
+from sfumato.federation.node.own_data import Find, Loaded, blames_no_record, own_data
 from sfumato.federation.node.policy import Policy
 from sfumato.federation.node.replies import Replies
 from sfumato.federation.node.rules import Refused, judged
 from sfumato.federation.node.server import Signing
 from sfumato.federation.question import CHECK, END, FAILED, OK, RELEASED, TRAIN, Question, answer_of
-from sfumato.federation.summing import NotNow, SumAnswers
+from sfumato.federation.summing import ROW, NotNow, SumAnswers
 from sfumato.federation.terms import Agreement, BadTerms, Terms
 from sfumato.federation.wire import BadLetter, Letter
 from sfumato.key import Key
@@ -62,8 +66,7 @@ class Node:
         signing: Signing | None = None,
     ) -> None:
         self.policy, self.clock = policy, clock
-        self.data = data or own_data(policy.data)
-        self.loaded = Loaded(self.data, policy.data if data is None else "")
+        self.loaded = Loaded(data or own_data(policy.data), policy.data if data is None else "")
         self.replies = Replies(policy.place / "replies")
         self.log = log or file_log(policy.folder / "node.log")
         self.handlers: dict[str, Callable[[Letter], Letter]] = {
@@ -80,6 +83,16 @@ class Node:
         ] = {}  # by run: what a client draws once for all its rounds, until the node is stopped
 
     def __call__(self, letter: Letter) -> Letter:
+        began, held = time.monotonic(), self.policy.reply_seconds
+        reply = self._reply(letter)
+        if held is not None and letter.kind in (TRAIN, ROW):
+            left = began + held - time.monotonic()
+            if left < 0.0:
+                self.log(f"{letter.kind}: the reply left {-left:.1f} s after reply_seconds: raise it")
+            time.sleep(max(0.0, left))
+        return reply
+
+    def _reply(self, letter: Letter) -> Letter:
         with self._lock:
             try:
                 if letter.kind not in self.handlers:
@@ -118,20 +131,46 @@ class Node:
 
     def _trained(self, asked: Asked, name: str) -> Total:
         """The client's part of a round. `name` is that of a request whose randomness is not its own, and can be drawn again."""
-        data = self.reserve(asked, name)
+        self.reserve(asked, name)
         question, memory = asked.question, self.memory(asked)
-        people = self.loaded(data, question.client, asked.terms)
+        records, faults = self._own(asked)
+        people = Population(
+            self.policy.name, asked.terms.clients, lambda number: Client(records), example=asked.terms.example
+        )
         clients, lasting = question.shared_keys or (
             Key.from_system(),
             self._lasting.setdefault(asked.run, Key.from_system()),
         )
         start = question.start(clients, lasting, memory.before(asked.round) or None)
-        block = Clients(asked.agreement.job, people, Plan())((start, [question.client]))
+        block = Clients(asked.agreement.job, people, Plan(), faults=faults)((start, [question.client]))
+        self._tell(faults, records.count)
         if question.client in block.stays:
             with unwritable():
                 memory.wait(asked.round, question.attempt, block.stays[question.client])
         self.log(f"train: answered round {asked.round + 1} of {asked.run!r}")
         return block.total
+
+    def _own(self, asked: Asked) -> tuple[Records, Faults]:
+        """The owner's records, and which of them count as zero: all, where they cannot be loaded and one of them may be why."""
+        declared, example = self.policy.records, asked.terms.example
+        assert declared is not None, "without it the question was refused"
+        try:
+            return self.loaded(declared, asked.terms.features, example)
+        except Refused:
+            raise
+        except Exception as error:
+            if asked.agreement.job.slots.round.local.records_apart or blames_no_record(error):
+                raise
+            why = f"the records cannot be loaded: {words_of(error, self.policy.folder / 'errors')}"
+            return Records(example.x[:0], example.y[:0]), Faults(whole=why)
+
+    def _tell(self, faults: Faults, count: int) -> None:
+        """Say in the owner's log what counted as zero."""
+        if faults.whole:
+            self.log(f"train: sent a zero update, with this client's own noise if it adds any: {faults.whole}")
+        elif faults.records:
+            number, why = min(faults.records.items())
+            self.log(f"train: {listed(faults.records)} of {count} count as zero; of record {number}: {why}")
 
     def _sums(self, signing: Signing | None) -> SumAnswers:
         keys = (None, None) if signing is None else (signing.own, signing.others)
@@ -208,13 +247,12 @@ class Node:
         assert agreement is not None, "what is not refused is built"
         return agreement
 
-    def reserve(self, asked: Asked, name: str = "", dry: bool = False) -> Population:
-        """Commit what an answer costs; the records that it is for, not loaded yet.
+    def reserve(self, asked: Asked, name: str = "", dry: bool = False) -> None:
+        """Commit what an answer costs, before a record is touched.
 
         With `dry` it only refuses what it would refuse. Where a test shares keys, one `name` is reserved once.
         """
         asked.check_opening()
-        data = self.data()
         name = name if asked.seeded else os.urandom(16).hex()
         with self._records(asked) as (journal, books):
             new, limit = not journal.holds(name), self.policy.rounds_per_day
@@ -228,7 +266,6 @@ class Node:
             books.answer(*entry, dry)
             if not dry:
                 journal.note(asked.run, name, self.clock())
-        return data
 
     def memory(self, asked: Asked) -> Memory:
         """What the client remembers of a run."""

@@ -6,16 +6,19 @@ import math
 from collections.abc import Iterator
 
 from sfumato.account.event import Nothing, why_not_private
+from sfumato.data.apart import DeclaredRecords
 from sfumato.data.population import PublicData
 from sfumato.errors import SfumatoError
 from sfumato.federation.node.books import Books
 from sfumato.federation.node.costs import Dues, Heard
-from sfumato.federation.node.own_data import own_data
+from sfumato.federation.node.own_data import Loaded, own_data
 from sfumato.federation.node.policy import ANY, LIBRARY, SUFFICES, Policy
 from sfumato.federation.node.rules import Refused, judged
-from sfumato.federation.terms import Terms
+from sfumato.federation.terms import Terms, declared_example
 from sfumato.guarantee import rounded_up
 from sfumato.ledger.ledger import Budget, Ledger
+
+_SHOWN = 5  # records that count as zero
 
 
 def explain(policy: Policy, books: Books) -> str:
@@ -42,6 +45,7 @@ def would(policy: Policy, terms: Terms, books: Books, public: PublicData | None 
 
 def _sentences(policy: Policy, books: Books) -> Iterator[str]:
     yield f"client {policy.client}, with the data set {policy.name!r}: {_found(policy)}"
+    yield f"records: {_declared(policy.records)}"
     if not policy.recipes:
         yield "recipes: none, so everything is refused until [allow] lists some in node.toml"
     elif ANY in policy.recipes:
@@ -76,11 +80,30 @@ def _sentences(policy: Policy, books: Books) -> Iterator[str]:
 
 
 def _found(policy: Policy) -> str:
+    """Where the records are, and which of them count as zero."""
+    declared = policy.records
     try:
-        own_data(policy.data)()
+        find = own_data(policy.data)
+        if declared is None:
+            find()
+            return policy.data
+        shapes = declared.input_shape, declared.input_type, declared.target_shape, declared.target_type
+        records, faults = Loaded(find, policy.data)(declared, "", declared_example(*shapes))
     except SfumatoError as error:
         return f"not found. {error}"
-    return policy.data
+    bad = [f"record {number} counts as zero: {why}" for number, why in sorted(faults.records.items())]
+    more = [f"and {len(bad) - _SHOWN} more such"] if len(bad) > _SHOWN else []
+    return "; ".join([f"{policy.data}, {records.count} records", *bad[:_SHOWN], *more])
+
+
+def _declared(declared: DeclaredRecords | None) -> str:
+    if declared is None:
+        return "none declared, so everything is refused until node.toml has a table [records]"
+    x, y = ("x".join(map(str, shape)) or "a number" for shape in (declared.input_shape, declared.target_shape))
+    return (
+        f"{declared.task} with {declared.outputs} outputs; inputs {x} of {declared.input_type}, targets {y} of "
+        f"{declared.target_type}"
+    )
 
 
 def _named(names: tuple[str, ...]) -> str:

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
+from sfumato.data.apart import DeclaredRecords, checked, mapped_apart
 from sfumato.data.columns import Columns, read_columns
+from sfumato.data.faults import Faults, out_of_memory
 from sfumato.data.population import Population
-from sfumato.data.records import READERS, Client, read_client
-from sfumato.data.tables import is_table, population_of, read_table
+from sfumato.data.record_map import as_record_map
+from sfumato.data.records import READERS, Client, Records, read_client
+from sfumato.data.tables import is_table, read_apart
 from sfumato.errors import BadValue, DataError
 from sfumato.features import parse_features
 from sfumato.federation.node.rules import Refused
-from sfumato.federation.terms import Terms
 from sfumato.imports import is_import_path
 from sfumato.run.request import DataRequest
 from sfumato.run.source import find_source
+
+
+class NoData(DataError):
+    """Records that are not where node.toml says: nothing was read, so nothing depends on any of them."""
+
 
 Find: TypeAlias = Callable[[], Population]  # the data as they are now: one client, not loaded yet
 
@@ -39,7 +45,7 @@ def _in_files(path: Path) -> Population:
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix in READERS and not file.name.startswith("."))
     if len(files) != 1 or not files[0].is_file() or files[0].suffix not in READERS:
-        raise DataError(
+        raise NoData(
             f"{path}: {len(files)} files of records. A node holds one client: give one file ({', '.join(READERS)}) with x and y, "
             "a folder with one, or a table (.csv, .parquet) with its columns declared in a .toml of the same name beside it."
         )
@@ -54,7 +60,11 @@ def _in_table(path: Path) -> Population:
         raise BadValue(
             f"{declared}: client={columns.client!r}, but a node holds one client. Leave it out, or name the features."
         )
-    return population_of(read_table(path, columns), columns, 1, path.parent.name)
+    return Population(path.parent.name, 1, partial(_rows, path, columns), is_fixed=True)
+
+
+def _rows(path: Path, columns: Columns, number: int) -> Client:
+    return Client(read_apart(path, columns))
 
 
 def _read(file: Path, number: int) -> Client:
@@ -74,35 +84,37 @@ def _imported(path: str, known: list[Population]) -> Population:
 
 
 class Loaded:
-    """The node's records as a run wants them: loaded and mapped once, and again whenever they have changed."""
+    """The node's records as a run wants them: loaded, checked one by one and mapped once, and again whenever they have changed."""
 
     def __init__(self, find: Find, path: str = "") -> None:
         self.find, self.path = find, path
-        self._last: tuple[object, Population] | None = None
+        self._last: tuple[object, Records, Faults] | None = None
 
-    def __call__(self, data: Population, number: int, terms: Terms) -> Population:
-        """The population of a run, of which one client is here; refuses records that are not of the shape in the terms."""
-        name = (_versions(self.path), terms.features, terms.clients)
+    def __call__(self, declared: DeclaredRecords, features: str, example: Records) -> tuple[Records, Faults]:
+        """The records after features, of the example's shape, and those of them that are at fault and count as zero."""
+        data, versions = self.find(), _versions(self.path)
+        name = (versions, declared, features)
         if self._last is None or self._last[0] != name or not data.is_fixed:
             self._last = None
-            people = _as_client(data, number, terms.clients, terms.features)
-            if _versions(self.path) != name[0]:
+            records, faults = checked(data.client(0).train, declared)
+            if features:
+                records = mapped_apart(records, as_record_map(parse_features(features)), example.x, faults)
+            if _versions(self.path) != versions:
                 raise Refused("refused.changed", "the records changed while they were read")
-            self._last = name, people
-        people = self._last[1]
-        records = people.client(number).train
-        if records.inputs is not None:
-            raise Refused(
-                "refused.shape", f"records of several inputs, {records.inputs}, where the terms say one tensor"
-            )
-        for own, declared in zip(records, terms.example, strict=True):
-            if own.shape[1:] != declared.shape[1:] or own.dtype != declared.dtype:
-                raise Refused(
-                    "refused.shape",
-                    f"records of shape {tuple(own.shape[1:])} and type {own.dtype}, where the terms say "
-                    f"{tuple(declared.shape[1:])} and {declared.dtype}",
-                )
-        return people
+            self._last = name, records, faults
+        _, records, faults = self._last
+        return records, Faults(dict(faults.records))
+
+
+def blames_no_record(error: BaseException | None) -> bool:
+    """Whether no single record can be blamed for records that cannot be loaded: no memory is left, or a file cannot be read."""
+    if out_of_memory(error):
+        return True
+    while error is not None:
+        if isinstance(error, NoData | OSError):
+            return True
+        error = error.__cause__
+    return False
 
 
 def _versions(words: str) -> list[tuple[str, int, int]]:
@@ -112,14 +124,3 @@ def _versions(words: str) -> list[tuple[str, int, int]]:
         return []
     files = sorted(path.iterdir()) if path.is_dir() else [path, path.with_suffix(".toml")]
     return [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file()]
-
-
-def _as_client(own: Population, number: int, clients: int, features: str) -> Population:
-    client = (own.mapped(parse_features(features)) if features else own).client(0)
-
-    def load(asked: int) -> Client:
-        if asked != number:
-            raise DataError(f"client {asked}: its data are with another owner.")
-        return client
-
-    return replace(own, size=clients, load=load)

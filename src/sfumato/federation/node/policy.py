@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.account.event import Unit
+from sfumato.data.apart import DeclaredRecords
 from sfumato.errors import BadValue, DataError, nearest
 from sfumato.guarantee import check_delta, default_delta
 from sfumato.imports import is_import_path
@@ -26,6 +27,7 @@ from sfumato.run.settings_text import typed
 ANY = "any"  # in place of recipes: any of them, and rounds that are none
 LIBRARY = "library"  # in lists of models and features: all that the library has by name
 SUFFICES, REFUSED = "suffices", "refused"
+_LONGEST = 3600.0  # seconds for which a reply may be held back
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -34,7 +36,8 @@ class Policy:
     """What one node.toml says. `data` is a folder or a file with one client, or `module:name`.
 
     A limit that is None is not set. `budgets` are those of single data sets, by name; one of infinite epsilon limits nothing, and
-    a data set without any is not used at all. `total` is over all data sets that share the folder.
+    a data set without any is not used at all. `total` is over all data sets that share the folder. `records` is what the owner
+    declares of the records; without it every run is refused. Replies leave `reply_seconds` after their request, if they are set.
     """
 
     client: int
@@ -53,8 +56,12 @@ class Policy:
     nonprivate: bool = False
     budgets: Mapping[str, Budget] = field(default_factory=dict)
     total: Budget | None = None
+    records: DeclaredRecords | None = None
+    reply_seconds: float | None = None
 
     def __post_init__(self) -> None:
+        if self.reply_seconds is not None and not 0.0 < self.reply_seconds <= _LONGEST:
+            raise BadValue(f"node.reply_seconds={self.reply_seconds:g}: seconds, more than 0 and at most {_LONGEST:g}.")
         _at_least("node.client", self.client, 0)
         _at_least("allow.smallest_cohort", self.smallest_cohort, 1)
         if self.rounds_per_day is not None:
@@ -96,13 +103,13 @@ class Policy:
 
 
 def _policy(found: Mapping[str, Any], home: Path) -> Policy:
-    _known("", found, {"node", "allow", "server"})
+    _known("", found, {"node", "allow", "server", "records"})
     node, allow = _table("node", found), dict(_table("allow", found))
-    _known("node", node, {"client", "data", "name", "folder"})
+    _known("node", node, {"client", "data", "name", "folder", "reply_seconds"})
     if missing := [name for name in ("client", "data", "name") if name not in node]:
         raise BadValue(f"[node] lacks {' and '.join(missing)}. Say which client this is, and what its data are.")
     sets, total = _table("allow.data", {"allow.data": allow.pop("data", {})}), allow.pop("total", None)
-    limits = {part.name: part for part in dataclasses.fields(Policy)[4:-2]}
+    limits = {part.name: part for part in dataclasses.fields(Policy)[4:] if part.name not in _ELSEWHERE}
     _known("allow", allow, {*limits, "data", "total"})
     data = _typed("node.data", node["data"], "str")
     return Policy(
@@ -113,6 +120,21 @@ def _policy(found: Mapping[str, Any], home: Path) -> Policy:
         **{name: _typed(f"allow.{name}", value, str(limits[name].type)) for name, value in allow.items()},
         budgets={name: _budget(f"allow.data.{name}", value) for name, value in sets.items()},
         total=None if total is None else _budget("allow.total", total),
+        records=_records(_table("records", found)) if "records" in found else None,
+        reply_seconds=_typed("node.reply_seconds", node["reply_seconds"], "float") if "reply_seconds" in node else None,
+    )
+
+
+_ELSEWHERE = {"budgets", "total", "records", "reply_seconds"}  # fields that are no keys of [allow] by their names
+
+
+def _records(table: Mapping[str, Any]) -> DeclaredRecords:
+    parts = {part.name: part for part in dataclasses.fields(DeclaredRecords)}
+    _known("records", table, set(parts))
+    if missing := [name for name in ("task", "outputs", "input_shape") if name not in table]:
+        raise BadValue(f"[records] lacks {' and '.join(missing)}. Declare what a record is; sfumato deploy writes it.")
+    return DeclaredRecords(
+        **{name: _typed(f"records.{name}", value, str(parts[name].type)) for name, value in table.items()}
     )
 
 
@@ -148,6 +170,10 @@ def _known(where: str, found: Mapping[str, Any], known: set[str]) -> None:
 def _typed(key: str, value: Any, wanted: str) -> Any:
     if not wanted.startswith("tuple"):
         return typed(key, wanted, value)
+    if wanted.startswith("tuple[int"):
+        if isinstance(value, list) and all(type(one) is int for one in value):
+            return tuple(value)
+        raise BadValue(f"{key}={value!r}: a list of whole numbers is needed, e.g. [1, 28, 28]; [] for a single number.")
     if isinstance(value, list) and all(type(one) is str for one in value):
         return tuple(value)
     raise BadValue(f"{key}={value!r}: a list of names in quotes is needed.")

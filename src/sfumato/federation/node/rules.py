@@ -15,12 +15,13 @@ from typing import Any
 from sfumato.account.event import Unit
 from sfumato.calibration import noise_for
 from sfumato.data.population import PublicData
+from sfumato.data.record_map import Map, as_record_map
 from sfumato.engine.slots import permutes
 from sfumato.errors import SfumatoError
 from sfumato.features import STEPS, parse_features
 from sfumato.federation.node.costs import Dues
 from sfumato.federation.node.policy import ANY, LIBRARY, REFUSED, Policy
-from sfumato.federation.terms import Agreement, Terms
+from sfumato.federation.terms import Agreement, Terms, declared_example
 from sfumato.imports import is_import_path
 from sfumato.ledger.ledger import PROMISE
 from sfumato.models import NAMES
@@ -48,10 +49,11 @@ def judged(policy: Policy, terms: Terms, public: PublicData | None = None) -> tu
     if found:
         return None, found
     try:
-        if terms.features:
-            parse_features(terms.features)
+        function = parse_features(terms.features) if terms.features else None
     except SfumatoError as error:
         return None, [Refused("refused.features", str(error))]
+    if found := list(_of_other_records(policy, terms, function)):
+        return None, found
     try:
         found = list(_imports(policy, read_round(terms.round, public)))
         if found:
@@ -93,6 +95,32 @@ def _before_building(policy: Policy, terms: Terms) -> Iterator[Refused]:
         yield Refused("refused.client", f"this is client {policy.client}, and the run has {terms.clients}")
     if terms.rounds < 1 or max(math.prod(terms.input_shape), math.prod(terms.target_shape), terms.outputs) > _LARGEST:
         yield Refused("refused.shape", "no rounds, or records or outputs of an absurd size")
+
+
+def _of_other_records(policy: Policy, terms: Terms, features: Map | None) -> Iterator[Refused]:
+    """Refuse what is not about such records as the owner declares; features are made of zeros of that shape."""
+    declared = policy.records
+    if declared is None:
+        yield Refused("refused.records", "node.toml has no table [records]: it declares what a record is")
+        return
+    given = {"task": terms.task, "outputs": terms.outputs}
+    for name, value in given.items():
+        if value != (own := getattr(declared, name)):
+            yield Refused("refused.records", f"{name} is {value!r}, where node.toml declares {own!r}")
+    example = declared_example(declared.input_shape, declared.input_type, declared.target_shape, declared.target_type)
+    try:
+        x = example.x if features is None else as_record_map(features)(example.x)
+        wanted = terms.example
+    except Exception as error:
+        yield Refused("refused.records", f"nothing is made of the declared records: {type(error).__name__}")
+        return
+    for name, own, asked in (("inputs", x, wanted.x), ("targets", example.y, wanted.y)):
+        if (own.shape[1:], own.dtype) != (asked.shape[1:], asked.dtype):
+            yield Refused(
+                "refused.records",
+                f"{name} have shape {tuple(asked.shape[1:])} and type {asked.dtype} in the terms, where the declared records have "
+                f"{tuple(own.shape[1:])} and {own.dtype}",
+            )
 
 
 def _listed(name: str, allowed: tuple[str, ...], library: tuple[str, ...]) -> bool:
