@@ -159,6 +159,7 @@ def of_server(orders: Orders) -> None:
     after(Served, "check", "checked")
     after(Spending, "reserve", "reserved")
     _wrap(Simulation, "_serve", noted, lambda *given: come("noise"))
+    before(Checkpoint, "write", "storing")
     after(Checkpoint, "write", "stored")
     before(Spending, "settle", "settling")
     before(Federation, "released", "released")

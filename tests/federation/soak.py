@@ -26,7 +26,7 @@ from tests.federation.network import children
 from tests.federation.site import Host, Site, asked, rounds_of
 
 SERVER_PLACES = ("check", "asked.check", "checked", "reserved", "asked.train", "noise")
-SERVER_PLACES += ("storing.checkpoint", "stored", "settling", "released", "between")
+SERVER_PLACES += ("storing", "stored", "settling", "released", "between")
 LAST_PLACES = ("finish", "storing.params", "storing.run", "storing.report", "end")
 BROKEN = ("nan", "shape", "hash", "long", "nonsense", "replay", "wait 7", "kill")
 _STUCK = 60.0  # seconds

@@ -119,7 +119,7 @@ def test_supernodes_and_superlink_are_killed(site: Site) -> None:
     check_run(site, "links", 5)
 
 
-PLACES = ("asked.train", "storing.checkpoint", "stored", "end")  # python -m tests.federation goes to all of them
+PLACES = ("asked.train", "storing", "stored", "end")  # python -m tests.federation goes to all of them
 
 
 def test_the_server_is_killed_everywhere_and_goes_on(site: Site) -> None:

@@ -64,6 +64,7 @@ def serve_run(
     """Train over Flower, show how it goes, and say what it cost. Relative paths are `beside` the config."""
     if not request.federation:
         raise BadValue("this run.toml has no table [federation], so its data are here: use sfumato train.")
+    from sfumato.engine.checkpoint import LEDGER
     from sfumato.federation import needs_flower
 
     needs_flower()
@@ -82,7 +83,7 @@ def serve_run(
             with closing(FlowerWire(at)) as wire:
                 _over(wire, prepared, settings, folder, resume=resume, quiet=quiet)
     except KeyboardInterrupt:
-        begun = (folder / "checkpoint.safetensors").exists()
+        begun = (folder / LEDGER).exists()
         print_lines(f"interrupted; go on with: sfumato server --resume {folder}" if begun else "interrupted", err=True)
         raise typer.Exit(130) from None
 
