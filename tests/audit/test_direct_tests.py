@@ -12,18 +12,23 @@ import pytest
 import torch
 
 from sfumato import (
+    AdaptiveClip,
     AddNoise,
     Clip,
+    ClipPerLayer,
     DpSgd,
     Everyone,
     FixedSize,
     Gaussian,
+    LaplacianSmoothing,
     Mean,
     NoiseShare,
     Poisson,
     Relation,
     Round,
     SecureSum,
+    SharedMask,
+    secure,
 )
 from sfumato.account.event import Unit
 from sfumato.audit import verdict
@@ -104,6 +109,15 @@ SOUND = {
     "staircase": dp_round(sample=Everyone(), client=(Clip(1.0, order=1),), server=(AddNoise(Staircase(0.7)),)),
     "fixed": dp_round(sample=FixedSize(8)),
     "fixed add/remove": dp_round(sample=FixedSize(8, Relation.ADD_REMOVE)),
+    "exact": secure(dp_round()),
+    "exact steps": secure(_records(Gaussian(2.0))),
+    "adaptive clip": dp_round(client=(AdaptiveClip(0.3),)),
+    "adaptive clip, zero-out": dp_round(
+        sample=Everyone(Relation.ZERO_OUT), client=(AdaptiveClip(0.3, bit_weight=1.0),)
+    ),
+    "masked": dp_round(client=(SharedMask(0.5), Clip(1.0))),
+    "clipped per layer": dp_round(client=(ClipPerLayer((1.0,)),)),
+    "smoothed": dp_round(server=(LaplacianSmoothing(0.5), AddNoise(Gaussian(1.0)))),
     "fixed batches": _records(Gaussian(2.0), batch=FixedSize(4)),
 }
 

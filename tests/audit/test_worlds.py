@@ -34,8 +34,8 @@ from sfumato.audit import verdict
 from sfumato.audit.asked import Asked
 from sfumato.audit.bounds import BY_SCORES
 from sfumato.audit.family import Family
-from sfumato.audit.measure import Measured, measure, worlds_of
-from sfumato.audit.scores import Density, Look
+from sfumato.audit.measure import Measured, _imaginable, measure, worlds_of
+from sfumato.audit.scores import Density, Look, _staircases
 from sfumato.audit.verdict import How, Verdict
 from sfumato.key import Key
 from sfumato.pieces.context import Context
@@ -229,6 +229,27 @@ def test_only_a_price_that_is_attained_has_a_family() -> None:
     assert not any(_asked(round).attained for round in NOT_ATTAINED.values())
     found = audit(_asked(NOT_ATTAINED["zero-out in a fixed cohort"]), How(KEY, 1e-5, runs=20))
     assert found.bounds is not None and set(found.bounds) == {"clopper_pearson"} and found.notes
+
+
+def test_a_staircase_is_audited_on_as_few_coordinates_as_cost_the_same() -> None:
+    """At the length of a model each of its rows takes as long as hundreds of these."""
+    round = dp_round(sample=Everyone(), client=(Clip(1.0, order=1),), server=(AddNoise(Staircase(2.0)),))
+    asked = Asked(round, 20, 100_000, 5, round.unit)
+    assert "4 coordinates stand for a message of 100,000" in worlds_of(asked).words
+    assert replace(asked, dimension=4).event == asked.event
+
+
+def test_made_up_staircases_have_the_distribution_of_drawn_ones() -> None:
+    for law, size in ((Staircase(0.5, nu=0.4), 3), (Staircase(2.0), 1)):
+        many = _staircases(law, 2000, size, 1.3, KEY.child("many"))
+        alone = np.stack([law.sample((size,), 1.3, KEY.child("alone", n=n)).numpy() for n in range(2000)])
+        for one, two in ((many[:, 0], alone[:, 0]), (np.abs(many).sum(1), np.abs(alone).sum(1))):
+            assert stats.ks_2samp(one, two).pvalue > 1e-5
+
+
+def test_there_are_fewer_made_up_scores_where_there_is_no_time_for_more() -> None:
+    worlds = worlds_of(_asked(dp_round()))
+    assert _imaginable(worlds, KEY, 1e-9) == 50 < _imaginable(worlds, KEY, 1e9) == 4000
 
 
 def test_the_threshold_does_not_depend_on_scores() -> None:

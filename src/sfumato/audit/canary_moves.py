@@ -13,7 +13,8 @@ from sfumato.account.event import (
     Unit,
 )
 from sfumato.audit.asked import Asked
-from sfumato.audit.observed_noise import ROUNDED, simplest, watch
+from sfumato.audit.observed_noise import ROUNDED, cut, simplest, watch
+from sfumato.errors import SfumatoError
 from sfumato.key import Key
 from sfumato.pieces.sampler import Everyone
 
@@ -57,12 +58,21 @@ def canary_moves(asked: Asked, key: Key) -> CanaryMoves | None:
     """Canaries through the client pieces, alone and among others. None where clients may not send any update."""
     if asked.payment.slot == "local":
         return None
-    small = simplest(asked, _CANARIES)
+    found = simplest(asked)
+    small = cut(found, _CANARIES)
+    small = small if _reaches_as_far(small, found) else found
     if math.isfinite(small.proof.before[2].l2) or small.proof.sensitivity is None or asked.proof.sensitivity is None:
         return None
     length = small.proof.before[2].dimension
     sent = canaries(length, max(1, length // max(small.layers, 10)))
     return CanaryMoves(_lengths(small, sent), _sums(asked, small, sent, key))
+
+
+def _reaches_as_far(one: Asked, other: Asked) -> bool:
+    try:
+        return one.proof.sensitivity == other.proof.sensitivity
+    except SfumatoError:
+        return False
 
 
 def _lengths(asked: Asked, sent: dict[str, Tensor]) -> dict[str, float]:

@@ -191,14 +191,18 @@ def _noisy(pieces: list[Any]) -> int:
     return next(nth for nth, piece in enumerate(pieces) if piece.noise_and_norm() is not None)
 
 
-def simplest(asked: Asked, longest: int = _LONGEST) -> Asked:
+def simplest(asked: Asked) -> Asked:
     """The same noise with few clients who all take part, where it is the same; and with no more coordinates than fit."""
     sample = Everyone(asked.round.sample.relation)
     few = replace(asked, round=replace(asked.round, sample=sample), population=4)
     found = few if _same_noise(few, asked) else asked
-    length = max(4, asked.layers, longest // found.population)
-    shorter = replace(found, dimension=min(found.dimension, length))
-    return shorter if shorter.dimension == found.dimension or _same_noise(shorter, asked) else found
+    shorter = cut(found, _LONGEST)
+    return shorter if _same_noise(shorter, found) else found
+
+
+def cut(asked: Asked, longest: int) -> Asked:
+    """The same with so few coordinates that all messages of a round have at most `longest`."""
+    return replace(asked, dimension=min(asked.dimension, max(4, asked.layers, longest // asked.population)))
 
 
 def _same_noise(one: Asked, other: Asked) -> bool:

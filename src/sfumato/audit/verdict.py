@@ -30,6 +30,7 @@ NAMES = {
 }
 SEEDED = "the run was seeded: nothing here is about whoever knows the seed"
 BESIDE_REAL = "clients' own records had a part in this, which nobody paid for: NOT private, do not publish it"
+_UNTESTED = "no direct test was made: draws last for several rounds, clients differ, or no piece states what it draws"
 _BEFORE = "what features have learnt from records before the first round is counted in what is proven, and no canary attacks it"
 
 
@@ -243,4 +244,5 @@ def _tested(found: Verdict, asked: Asked, key: Key) -> Verdict:
     started = time.perf_counter()
     tests = direct_tests(observe(asked, key))
     every, failed = tuple(map(asdict, tests)), any(one.failed for one in tests)
+    found = found if tests else replace(found, notes=(*found.notes, _UNTESTED))
     return replace(found, direct_tests=every, refuted=failed, seconds=time.perf_counter() - started)
