@@ -54,7 +54,7 @@ def checked(records: Records, declared: DeclaredRecords) -> tuple[Records, Fault
 
     >>> declared = DeclaredRecords("classification", 3, (2,))
     >>> checked(Records(torch.tensor([[1.0, 2.0], [3.0, math.nan], [5.0, 6.0]]), torch.tensor([2, 0, 3])), declared)[1].records
-    {1: 'its inputs are not finite float32', 2: 'its label is not among 0 to 2'}
+    {1: 'its inputs are not finite float32 of shape 2', 2: 'its label is not among 0 to 2'}
     """
     count = min(len(records.x), len(records.y))
     x, bad = _converted(records.x[:count], declared.input_shape, TYPES[declared.input_type])
@@ -151,4 +151,4 @@ def _zeroed(values: Tensor, bad: Tensor) -> Tensor:
 
 def _words(shape: tuple[int, ...], kind: str) -> str:
     size = "x".join(map(str, shape))
-    return f"{'finite ' if kind == 'float32' else 'of '}{kind}{f' {size}' if size else ''}"
+    return f"{'finite ' if kind == 'float32' else ''}{kind}{f' of shape {size}' if size else ''}"
