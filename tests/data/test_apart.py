@@ -106,6 +106,18 @@ def test_features_of_a_record_that_raises_are_zero(batched: bool) -> None:
     assert found.x.tolist() == [[1.0, 0.5], [0.0, 0.0], [0.0, 0.0], [0.25, 0.25]] and found.y.tolist() == [1, 0, 0, 1]
 
 
+def whole_numbers(x: torch.Tensor) -> torch.Tensor:
+    """One record becomes what no other does."""
+    return x.to(torch.complex64) if 3.0 in x[:, 0] else x.long()
+
+
+@pytest.mark.parametrize("batched", [True, False])
+def test_what_one_record_becomes_decides_about_no_other(batched: bool) -> None:
+    function, faults = whole_numbers if batched else as_record_map(whole_numbers), Faults()
+    found = mapped_apart(Records(X, Y), function, torch.zeros(2, 2, dtype=torch.int64), faults)
+    assert list(faults.records) == [1] and found.x.tolist() == [[1, 2], [0, 0], [5, 6]]
+
+
 def test_features_of_another_shape_than_declared_count_as_zero() -> None:
     faults = Faults({0: "known"})
     found = mapped_apart(Records(X, Y), lambda x: x[:, :1], torch.zeros(2, 2), faults)

@@ -54,7 +54,7 @@ def checked(records: Records, declared: DeclaredRecords) -> tuple[Records, Fault
 
     >>> declared = DeclaredRecords("classification", 3, (2,))
     >>> checked(Records(torch.tensor([[1.0, 2.0], [3.0, math.nan], [5.0, 6.0]]), torch.tensor([2, 0, 3])), declared)[1].records
-    {1: 'its inputs are not finite float32', 2: 'its label is not among 0 to 2'}
+    {1: 'its inputs are not finite float32 of shape 2', 2: 'its label is not among 0 to 2'}
     """
     count = min(len(records.x), len(records.y))
     x, bad = _converted(records.x[:count], declared.input_shape, TYPES[declared.input_type])
@@ -75,40 +75,42 @@ def checked(records: Records, declared: DeclaredRecords) -> tuple[Records, Fault
 
 
 def mapped_apart(records: Records, function: Map, example: Tensor, faults: Faults) -> Records:
-    """The inputs of records, mapped; one that raises, or becomes something else than the example or not finite, is at fault."""
+    """The inputs of records, mapped; one that raises, or becomes something else than the example or not finite, is at fault.
+
+    If anything is wrong with what all become together, each is mapped alone: no record decides about another one.
+    """
+    x = torch.zeros((records.count, *example.shape[1:]), dtype=example.dtype)
     every = torch.arange(records.count)
     kept = faults.without(every, records.count)
     try:
         found = function(records.x[kept])
+        together = _fits(found, example)
     except Exception as error:
         if out_of_memory(error):
             raise
-        found = torch.cat(
-            [example[:0], *(_alone(records.x, record, function, example, faults) for record in kept.tolist())]
-        )
-    if found.shape[1:] != example.shape[1:] or found.dtype != example.dtype:
-        found = torch.full((len(kept), *example.shape[1:]), math.nan)
-    x = torch.zeros((records.count, *example.shape[1:]), dtype=example.dtype)
-    finite = _whole(found.isfinite())
-    x[kept[finite]] = found[finite]
-    for record in kept[~finite].tolist():
-        faults.records.setdefault(record, f"its features are not {_words(tuple(example.shape[1:]), 'float32')}")
+        together = False
+    if together:
+        x[kept] = found
+    else:
+        for record in kept.tolist():
+            try:
+                found = function(records.x[record : record + 1])
+                if not _fits(found, example):
+                    raise BadValue("it becomes something else than the declared records do")
+                x[record] = found[0]
+            except Exception as error:
+                if out_of_memory(error):
+                    raise
+                faults.note(record, error)
+    for record in (~_whole(x.isfinite())).nonzero().flatten().tolist():
+        faults.records[record] = "its features are not finite"
     gone = torch.ones(records.count, dtype=torch.bool)
     gone[faults.without(every, records.count)] = False
-    return Records(x, _zeroed(records.y, gone))
+    return Records(_zeroed(x, gone), _zeroed(records.y, gone))
 
 
-def _alone(x: Tensor, record: int, function: Map, example: Tensor, faults: Faults) -> Tensor:
-    """What one record becomes; NaN if it raises or becomes something else than the example."""
-    try:
-        found = function(x[record : record + 1])
-        if found.shape == example[:1].shape and found.dtype == example.dtype:
-            return found
-    except Exception as error:
-        if out_of_memory(error):
-            raise
-        faults.note(record, error)
-    return torch.full((1, *example.shape[1:]), math.nan)
+def _fits(found: Tensor, example: Tensor) -> bool:
+    return found.shape[1:] == example.shape[1:] and found.dtype == example.dtype
 
 
 def _converted(values: Tensor, shape: tuple[int, ...], kind: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -151,4 +153,4 @@ def _zeroed(values: Tensor, bad: Tensor) -> Tensor:
 
 def _words(shape: tuple[int, ...], kind: str) -> str:
     size = "x".join(map(str, shape))
-    return f"{'finite ' if kind == 'float32' else 'of '}{kind}{f' {size}' if size else ''}"
+    return f"{'finite ' if kind == 'float32' else ''}{kind}{f' of shape {size}' if size else ''}"

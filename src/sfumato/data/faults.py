@@ -26,10 +26,12 @@ class Faults:
 
     records: dict[int, str] = field(default_factory=dict)  # a number, and why, for the owner only
     whole: str = ""  # why nothing can be used
+    raised: Exception | None = None  # the first error, whose words may hold data
 
     def note(self, record: int, error: Exception) -> None:
         """Remember that a record raised: from now on it counts as zero."""
         self.records.setdefault(record, f"it raised {type(error).__name__}")
+        self.raised = self.raised or error
 
     def without(self, drawn: Tensor, count: int) -> Tensor:
         """The drawn numbers, without records at fault and without those that the client does not have."""

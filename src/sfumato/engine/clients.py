@@ -245,7 +245,8 @@ class Clients:
         except Exception as error:
             if apart or out_of_memory(error):
                 raise
-            self.faults.whole = f"training raised {type(error.__cause__ or error).__name__}"
+            self.faults.raised = error.__cause__ if isinstance(error.__cause__, Exception) else error
+            self.faults.whole = f"training raised {type(self.faults.raised).__name__}"
         zero = task.params.new_zeros(len(ids), self.job.slots.length)
         return zero, torch.ones(len(ids), dtype=torch.bool, device=zero.device)
 

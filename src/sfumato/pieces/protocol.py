@@ -150,9 +150,7 @@ class LocalPiece(Piece, Noisy, Protocol):
 
     @property
     def records_apart(self) -> bool:
-        """Whether `train` leaves out single records that are at fault (`task.faults`): what it states for records would not
-        hold if its whole row became zero (default: no, so the row of a client that fails is zero).
-        """
+        """Whether `train` leaves out single records at fault, `task.faults` (default: no; a failure makes the whole row zero)."""
         return False
 
     @property

@@ -140,6 +140,7 @@ def test_a_client_on_which_training_fails_sends_exactly_its_own_noise(tmp_path: 
     assert torch.equal(rows[0], rows[1]) and not torch.equal(rows[0], rows[2])
     assert float(rows[0].std()) > 0.5
     assert any("sent a zero update" in line and "IndexError" in line for line in log)
+    assert "IndexError: index out of range" in (tmp_path / "0" / "errors" / "errors.log").read_text()
 
 
 def test_a_failure_votes_for_no_clip_norm_either(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ from sfumato.federation.terms import Agreement, BadTerms, Terms
 from sfumato.federation.wire import BadLetter, Letter
 from sfumato.key import Key
 from sfumato.pieces.protocol import PersonalPiece
-from sfumato.private_log import words_of
+from sfumato.private_log import kept, words_of
 from sfumato.secure_sum import SecureSumError
 
 _AGREEMENTS = 4  # building one takes a while, and a server has few runs at a time
@@ -165,12 +165,13 @@ class Node:
             return Records(example.x[:0], example.y[:0]), Faults(whole=why)
 
     def _tell(self, faults: Faults, count: int) -> None:
-        """Say in the owner's log what counted as zero."""
+        """Say in the owner's log what counted as zero; what an error says is in the log of errors."""
+        more = "" if faults.raised is None else f". {kept(faults.raised, self.policy.folder / 'errors')}"
         if faults.whole:
-            self.log(f"train: sent a zero update, with this client's own noise if it adds any: {faults.whole}")
+            self.log(f"train: sent a zero update, with this client's own noise if it adds any: {faults.whole}{more}")
         elif faults.records:
             number, why = min(faults.records.items())
-            self.log(f"train: {listed(faults.records)} of {count} count as zero; of record {number}: {why}")
+            self.log(f"train: {listed(faults.records)} of {count} count as zero; of record {number}: {why}{more}")
 
     def _sums(self, signing: Signing | None) -> SumAnswers:
         keys = (None, None) if signing is None else (signing.own, signing.others)

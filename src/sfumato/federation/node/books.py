@@ -151,7 +151,8 @@ def _opened(path: Path, name: str, budget: Budget | None, make: bool) -> Ledger:
     if make:
         private_file(path)
     ledger = Ledger(path if path.exists() else None, name, name)
-    ledger.note_node()
+    if make:
+        ledger.note_node()
     wanted = budget if budget is not None and math.isfinite(budget.epsilon) else None
     if ledger.budget != wanted:
         ledger.set_budget(wanted)
