@@ -29,6 +29,7 @@ class CanaryMoves:
 
     lengths: dict[str, float]
     sums: dict[str, float]
+    coordinates: int
 
 
 def canaries(length: int, last: int) -> dict[str, Tensor]:
@@ -65,7 +66,7 @@ def canary_moves(asked: Asked, key: Key) -> CanaryMoves | None:
         return None
     length = small.proof.before[2].dimension
     sent = canaries(length, max(1, length // max(small.layers, 10)))
-    return CanaryMoves(_lengths(small, sent), _sums(asked, small, sent, key))
+    return CanaryMoves(_lengths(small, sent), _sums(asked, small, sent, key), length)
 
 
 def _reaches_as_far(one: Asked, other: Asked) -> bool:

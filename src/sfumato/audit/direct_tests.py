@@ -294,5 +294,5 @@ def canary_tests(moves: CanaryMoves) -> Iterator[DirectTest]:
         if over:
             name = max(over, key=lambda one: float(np.nan_to_num(over[one], nan=np.inf)))
             worst = over[name]
-            seen = f"{len(over)} updates; the largest is {worst:.6g} times the bound: {name}"
+            seen = f"{len(over)} updates of {moves.coordinates:,} coordinates; the largest is {worst:.6g} times the bound: {name}"
             yield DirectTest("canaries", statement, seen, float(worst <= 1.0))
