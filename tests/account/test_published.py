@@ -51,7 +51,11 @@ def _enumerated(rate: float) -> float:
 
 
 def test_explain_shows_ours_beside_the_papers_and_says_what_is_wrong() -> None:
-    words = CliRunner().invoke(app, ["explain", "prifedsync", "--clients", "100", "--rounds", "194", "--delta", "1e-5"]).output
+    words = (
+        CliRunner()
+        .invoke(app, ["explain", "prifedsync", "--clients", "100", "--rounds", "194", "--delta", "1e-5"])
+        .output
+    )
     assert "whoever chooses the cohort   22.28" in words and "if it samples honestly       14.53" in words
     assert "mu 3.92, epsilon 23.69 (claimed)" in words
     assert "false over several rounds" in words and "0.5 in total variation" in words and "0.4375" in words

@@ -30,18 +30,19 @@ from sfumato import (
     Unit,
 )
 from sfumato.account.event import ByClient
-from sfumato.audit.canaries import Canaries, WatchedNoise, WatchedSum
+from sfumato.audit.canaries import Canaries, NoiseWatcher, WatchedNoise, WatchedSum
 from sfumato.claim import Claim
 from sfumato.errors import BadValue
 from sfumato.local.nbafl import WithinBall
 from sfumato.local.second_moments import SecondMoments
-from sfumato.pieces.protocol import Aggregate, LocalPiece, Piece, ServerPiece, StepRule, hooks
+from sfumato.pieces.protocol import Aggregate, ClientPiece, LocalPiece, Piece, ServerPiece, StepRule, hooks
 from sfumato.pieces.wrapper import forward_hooks
 from tests.helpers import dp_round, unchecked
 
 # Each wrapper with its protocol and the hooks that are its own.
 OWN: dict[type[Any], tuple[type[Any], set[str]]] = {
     Canaries: (LocalPiece, {"train", "fresh_rows"}),
+    NoiseWatcher: (ClientPiece, {"__call__"}),
     WatchedNoise: (ServerPiece, {"__call__"}),
     WatchedSum: (Aggregate, {"finish"}),
     WithinBall: (LocalPiece, {"train", "carry", "controlled", "fresh_rows", "keeps_grid", "keeps_distances"}),

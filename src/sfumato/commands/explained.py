@@ -102,7 +102,7 @@ def lines(asked: Explained, found: dict[str, Any]) -> list[str]:
         by = f" ({said['claimed_by']})" if said["claimed_by"] else ""
         for words, epsilon in {f"claimed{by}": said["claimed_epsilon"], **said.get("really", {})}.items():
             text.append(f"  {words:<40} {'-' if epsilon is None else format(epsilon, '.4g')}")
-    if found["events"]["world"] is not None:
+    if found["guarantees"][found["unit"]]["world"]["epsilon"] is not None:
         text += ["", _INTERRUPTIONS]
     if found["budgets"]:
         text += ["", "each client's own budget, and the epsilon that is spent of it:"]
