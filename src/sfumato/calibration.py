@@ -7,6 +7,7 @@ from typing import Any
 
 from sfumato.account import calibrate_noise
 from sfumato.account.event import Event, Unit, compose
+from sfumato.account.protocol import Accountant
 from sfumato.errors import BadValue
 from sfumato.local.per_client import PerClient
 from sfumato.pieces.clip import Clip
@@ -24,21 +25,26 @@ def calibrate(
     population: int,
     dimension: int | None = None,
     before: Event | None = None,
+    restarts: int = 0,
+    checkpoint_every: int = 1,
+    by: Accountant | None = None,
 ) -> Round:
     """A Round whose proven epsilon after `rounds` rounds is at most the target, and within 0.1 percent of it.
 
     Every candidate goes through the derivation, so the noise that is found is the noise that is proven. `dimension`, the
-    number of trained parameters, is needed where the cost of the noise depends on it. What was spent `before` counts too.
+    number of trained parameters, is needed where the cost of the noise depends on it. What was spent `before` counts too, and so
+    do the rounds that so many `restarts` repeat. `by` is what prices it: by default the tight accountants, for a plan.
     """
 
     def event(noise: float) -> Event:
-        found = with_noise(round, noise).derive(population=population, dimension=dimension or 1).primary.after(rounds)
+        proof = with_noise(round, noise).derive(population=population, dimension=dimension or 1).primary
+        found = proof.after(rounds + proof.every * proof.again(restarts, checkpoint_every))
         return found if before is None else compose(before, found)
 
     if dimension is None:
         check_needs_no_dimension(with_noise(round, 1.0), population)
 
-    return with_noise(round, calibrate_noise(event, epsilon, delta))
+    return with_noise(round, calibrate_noise(event, epsilon, delta, by=by or "auto"))
 
 
 def check_needs_no_dimension(round: Round, population: int) -> None:

@@ -66,6 +66,18 @@ class UnitDerivation:
         """What decides what a round costs: rounds of one kind cost the same."""
         return self.times(number + 1, number, since) > 0, bisect_right(self._ends, number)
 
+    def again(self, restarts: int, checkpoint_every: int) -> int:
+        """How many more events interruptions can make due: each repeats the rounds since a checkpoint, and draws groups again.
+
+        Segments of l_i rounds are due ceil(l_i / every) events each, at most (l_i + every - 1) / every.
+        """
+        return -(-restarts * (checkpoint_every + self.every - 1) // self.every)
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether every round costs the same."""
+        return self.every == 1 and not self._ends
+
     @cached_property
     def _ends(self) -> list[int]:
         """After which rounds some clients have stopped."""

@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass, replace
 from decimal import ROUND_CEILING, Context
 from typing import Any
 
-from sfumato.account import accountant
 from sfumato.account.auto import Auto
 from sfumato.account.event import Event, Relation, Secret, Unit, why_not_private
+from sfumato.account.protocol import Accountant
 from sfumato.errors import BadValue
 from sfumato.notebook import guarantee_card
 
@@ -266,15 +266,18 @@ def guarantee(
     relation: Relation,
     view: str = PUBLIC,
     assumptions: tuple[str, ...] = (),
-    accountant_name: str = "auto",
+    by: Accountant | None = None,
     unpaid: str = "it sees the messages before any noise",
     whole_client: bool = False,
 ) -> Guarantee:
-    """The guarantee for what happened; `unpaid` says why there is none in a view without an event."""
+    """The guarantee for what happened; `unpaid` says why there is none in a view without an event.
+
+    `by` prices it: what the basis of a ledger says, or by default the tightest accountant, which is proven for a plan.
+    """
     check_delta(delta)
     why = unpaid if event is None else why_not_private(event)
     if event is not None and why is None:
-        chosen = Auto().choose(event) if accountant_name == "auto" else accountant(accountant_name)
+        chosen = Auto().choose(event) if by is None or isinstance(by, Auto) else by
         epsilon = chosen.epsilon(event, delta)
         if math.isfinite(epsilon):
             drawn = Unit.CLIENT if whole_client else unit
@@ -293,7 +296,8 @@ def guarantee(
                 whole_client=whole_client,
             )
         why = "no finite epsilon holds at this delta"
-    return Guarantee(None, delta, unit, relation, view, accountant_name, unproven=why or "", whole_client=whole_client)
+    name = "auto" if by is None else by.name
+    return Guarantee(None, delta, unit, relation, view, name, unproven=why or "", whole_client=whole_client)
 
 
 def _finite(epsilon: float) -> float | None:

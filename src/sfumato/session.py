@@ -20,6 +20,7 @@ from sfumato.engine.simulate import simulate
 from sfumato.engine.simulation import Progress
 from sfumato.errors import BadValue, UnsoundRound
 from sfumato.guarantee import Guarantee, default_delta
+from sfumato.ledger.spending import price_before
 from sfumato.objective import Objective
 from sfumato.pieces.context import StepContext
 from sfumato.pieces.protocol import State
@@ -52,6 +53,7 @@ def private(
     name: str | None = None,
     ledger: str | Path | None = None,
     force_ledger: bool = False,
+    adaptive: bool = False,
 ) -> Session:
     """Train your own module with your own optimizer, private for each record: `for step in private(...)`.
 
@@ -68,7 +70,8 @@ def private(
     and answers with a tensor, or something that has `logits`. `loss(outputs, y)` gives one number per
     record (`reduction="none"`), or is an Objective. `records` is a public number that you declare; without it they are counted,
     and the guarantee says so. The randomness comes from a fresh secret of the system; `seed` replaces it, for simulations only.
-    `ledger` is a file that adds this training to others on the same records, which `name` names.
+    `ledger` is a file that adds this training to others on the same records, which `name` names. All `steps` are accounted for
+    from the first one on; an `adaptive` session, or one with a `ledger`, accounts for those that were taken, at one Renyi order.
 
     States what the recipe `dp-sgd` states, from the same derivation and the same ledger: (epsilon, delta) for each record
     under add/remove, against anyone who sees the released models of all steps, but not which records were drawn; and nothing
@@ -100,13 +103,15 @@ def private(
     options |= {} if noise_multiplier is None else {"noise_multiplier": noise_multiplier}
     round = recipes.build("dp-sgd", 1, options)
     if epsilon is not None:
-        round = calibrate(round, epsilon=epsilon, delta=delta, rounds=steps, population=1)
+        by = price_before(None if ledger is None else Path(ledger), adaptive, delta)
+        round = calibrate(round, epsilon=epsilon, delta=delta, rounds=steps, population=1, by=by)
     population = Population.from_list([found], name or "records", None if name is None else [name])
     counted = () if records is not None else (f"that there are {count} records is public: they were counted",)
     population = replace(population, assumes=(*counted, _BEGINNING))
     objective = loss if isinstance(loss, Objective) else Objective(loss)
     budget = None if epsilon is None else (epsilon, delta)
-    kept = {"shared_ledger": ledger, "force_ledger": force_ledger, "seed": seed, "budget": budget}
+    kept: dict[str, Any] = {"shared_ledger": ledger, "force_ledger": force_ledger, "seed": seed, "budget": budget}
+    kept |= {"adaptive": adaptive, "delta": delta}
     return Session(module, optimizer, round, population, objective, steps, delta, kept)
 
 

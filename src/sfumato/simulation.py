@@ -41,14 +41,20 @@ def simulate(
     shared_ledger: str | Path | None = None,
     force_ledger: bool = False,
     cohort: Factory = Here,
+    most_rounds: int = 0,
+    adaptive: bool = False,
 ) -> Run:
     """Check everything, then give back the run: `for progress in simulate(...)`.
 
     The randomness comes from a fresh secret of the system, kept in `folder` if there is one; `seed` replaces it, for
     simulations only. `budget` is (epsilon, delta): the run stops before the round that would pass it. `budgets` are each
-    client's own (see `sfumato.budgets`): the round is planned so that all are kept to. `shared_ledger` adds
-    the run to those before it on the same clients; it takes seeded and non-private runs only if forced. `cohort` makes
-    what computes the clients' blocks in place of threads of this process: `on(executor)` of `concurrent.futures`, or a cluster.
+    client's own (see `sfumato.budgets`): the round is planned so that all are kept to. `shared_ledger` adds the run to those
+    before it on the same clients, and is adaptive unless it holds a plan; it takes seeded and non-private runs only if forced.
+    `cohort` makes what computes the clients' blocks in place of threads of this process: `on(executor)` of `concurrent.futures`,
+    or a cluster.
+
+    The run is a plan of its rounds, or of `most_rounds` where it may get more: the tight accountants price all of them, also if
+    it stops early. An `adaptive` one is priced at one Renyi order, and may be extended by whoever has seen what was released.
 
     A folder gets what `sfumato train` leaves in one: run.toml, metrics.jsonl, params.safetensors, run.json and report.html.
     Epsilon is written there at `delta`; by default at the budget's, else at 1e-5, or at a tenth of one over the declared number of
@@ -75,6 +81,8 @@ def simulate(
         device=device,
         ledger="" if shared_ledger is None else str(shared_ledger),
         force_ledger=force_ledger,
+        most_rounds=most_rounds,
+        adaptive=adaptive,
     )
     prepared = gathered(request, round, population, module, objective, test)
     prepared = with_budgets(prepared, budgets, None if folder is None or not resume else Path(folder))

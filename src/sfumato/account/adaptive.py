@@ -94,6 +94,39 @@ class AtOrder:
         return tradeoff_from_profile(epsilons, deltas, false_positive_rate)
 
 
+@dataclass(frozen=True)
+class FittedOrder:
+    """Prices what a first run is to do at the order that suits it at `fit`, before that order is fixed: to find its noise.
+
+    >>> from sfumato.account.event import GaussianEvent
+    >>> event = Repeated(GaussianEvent(13.0), 100)
+    >>> FittedOrder(1e-5).epsilon(event, 1e-5) == AtOrder(order_for(event, 1e-5)).epsilon(event, 1e-5)
+    True
+    """
+
+    fit: float
+    name: str = "adaptive"
+
+    def at(self, event: Event) -> AtOrder:
+        """The accountant that would price this event."""
+        return AtOrder(order_for(event, self.fit))
+
+    def epsilon(self, event: Event, delta: Real) -> float:
+        known = known_cost(event)
+        return self.at(event).epsilon(event, delta) if known is None else known
+
+    def delta(self, event: Event, epsilon: Real) -> float:
+        known = known_cost(event)
+        return self.at(event).delta(event, epsilon) if known is None else float(known > 0)
+
+    def tradeoff(self, event: Event, false_positive_rate: Real) -> float:
+        check_rate(false_positive_rate)
+        known = known_cost(event)
+        if known is not None:
+            return 0.0 if known else 1.0 - false_positive_rate
+        return self.at(event).tradeoff(event, false_positive_rate)
+
+
 def epsilon(rho: Real, order: float, delta: Real) -> float:
     """The epsilon at `delta` of everything whose divergences at the order add up to `rho`, at whatever moment it stops.
 

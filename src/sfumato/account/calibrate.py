@@ -86,14 +86,16 @@ def smallest_noise(
     return math.exp(safe)
 
 
-def most_rounds(event_after: Callable[[int], Event], epsilon: Real, delta: Real, rounds: int) -> int:
+def most_rounds(
+    event_after: Callable[[int], Event], epsilon: Real, delta: Real, rounds: int, by: Accountant | None = None
+) -> int:
     """The most rounds, up to `rounds`, whose proven epsilon is at most the target; `event_after` costs more as they grow.
 
     >>> from sfumato.account.event import GaussianEvent, Nothing, Repeated
     >>> most_rounds(lambda n: Repeated(GaussianEvent(10.0), n) if n else Nothing(), 2.0, 1e-5, rounds=100)
     25
     """
-    price = accountant("auto")
+    price = by or accountant("auto")
     low, high = 0, rounds
     while low < high:
         middle = (low + high + 1) // 2

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sfumato.account import accountant, calibrate_noise
 from sfumato.account.calibrate import most_rounds
 from sfumato.account.event import Event, Unit
 from sfumato.account.inside import for_client
+from sfumato.account.protocol import Accountant
 from sfumato.budget.budgets import Budgets, ClientBudget
 from sfumato.calibration import check_needs_no_dimension, with_noise
 from sfumato.claim import text
@@ -63,9 +64,15 @@ def budgets(
 
 
 def planned(
-    round: Round, given: Budgets, rounds: int, population: int, dimension: int, noise: float | None = None
+    round: Round,
+    given: Budgets,
+    rounds: int,
+    population: int,
+    dimension: int,
+    noise: float | None = None,
+    by: Accountant | None = None,
 ) -> Round:
-    """The same, of budgets by number."""
+    """The same, of budgets by number; `by` prices what is spent of them, by default the tight accountants."""
     if round.nonprivate or round.unproven:
         raise BadValue("budgets: this round proves nothing, so no budget can be kept to. Use one that is proven.")
     if any(piece.named for _, piece in pieces(round)):
@@ -73,7 +80,7 @@ def planned(
     groups = given.groups(population)
     own_noise = round.unit is Unit.RECORD and round.local.noise_and_norm() is not None
     ways = {budget: _way(budget, own_noise) for _, budget in groups}
-    plan = Planning(round, rounds, population, dimension)
+    plan = Planning(round, rounds, population, dimension, by=by or accountant("auto"))
     needed = plan.noises(list(ways))
     shared = any(way != "noise" for way in ways.values())
     if noise is not None and not shared:
@@ -107,6 +114,7 @@ class Planning:
     population: int
     dimension: int
     noise: float = 1.0
+    by: Accountant = field(kw_only=True)
 
     def noises(self, wanted: list[ClientBudget]) -> dict[ClientBudget, float]:
         """The noise that each budget alone would need, each search beginning where the last one ended."""
@@ -145,7 +153,7 @@ class Planning:
         whole = self._round(largest[2], [(who, settings) for who, _, settings in found if who])
         event = whole.derive(population=self.population, dimension=self.dimension).primary.after(self.rounds)
         for who, budget, _ in found:
-            spent = accountant("auto").epsilon(for_client(event, who[0] if who else None), budget.delta)
+            spent = self.by.epsilon(for_client(event, who[0] if who else None), budget.delta)
             if spent > budget.epsilon:
                 raise CannotAccount(
                     f"budgets: {spent:.6g} would be spent of {budget.epsilon:g}, which is a mistake of ours."
@@ -157,7 +165,7 @@ class Planning:
             return self._cost(of(factor), min(budget.rounds or self.rounds, self.rounds))
 
         try:
-            return calibrate_noise(event, budget.epsilon, budget.delta, guess=guess)
+            return calibrate_noise(event, budget.epsilon, budget.delta, guess=guess, by=self.by)
         except CannotAccount as error:
             why = str(error)
             if way == "clip" and not isinstance(self.round.sample, Poisson | Everyone):
@@ -179,12 +187,12 @@ class Planning:
 
     def _epsilon(self, settings: Settings, budget: ClientBudget) -> float:
         event = self._cost(self._probe(settings), min(budget.rounds or self.rounds, self.rounds))
-        return accountant("auto").epsilon(event, budget.delta)
+        return self.by.epsilon(event, budget.delta)
 
     def _last(self, settings: Settings, budget: ClientBudget) -> int:
         """How many rounds the budget lasts."""
         probe, most = self._probe(settings), min(budget.rounds or self.rounds, self.rounds)
-        last = most_rounds(lambda count: self._cost(probe, count), budget.epsilon, budget.delta, most)
+        last = most_rounds(lambda count: self._cost(probe, count), budget.epsilon, budget.delta, most, self.by)
         if last == 0:
             raise BadValue(
                 f"the budget of epsilon {budget.epsilon:g} at delta {budget.delta:g} does not last one round. Raise it, or "

@@ -7,23 +7,30 @@ from dataclasses import replace
 from sfumato.account.calibrate import most_rounds
 from sfumato.account.event import Event, Nothing, compose
 from sfumato.account.inside import each_client, for_client, places_of
+from sfumato.account.protocol import Accountant
 from sfumato.derive import UnitDerivation
 from sfumato.errors import BudgetExceeded, UnsoundRound
+from sfumato.ledger.basis import PlanBasis
 from sfumato.ledger.ledger import Budget, Ledger
 from sfumato.pieces.presence import PoissonPerClient, Presence
 from sfumato.pieces.sampler import Everyone, Poisson
 from sfumato.round import Round
 
 
-def stopping(round: Round, ledger: Ledger, rounds: int, population: int, dimension: int) -> Round:
+def stopping(
+    round: Round, ledger: Ledger, rounds: int, population: int, dimension: int, by: Accountant | None = None
+) -> Round:
     """The round in which each client stops, for good, before the round that its own line of the ledger cannot pay for.
 
     When it stops is computed before the first round, from what all runs in the ledger were planned to cost and from nothing
     that depends on data or on who was drawn: whoever sees it stop learns nothing that the plans do not tell. Cohorts of a
     fixed size stay as they are, since a client that stops would change the others' chances: there, where relations or units
-    differ, and where noise shares or a shuffler count on everybody, the ledger stops the whole run instead.
+    differ, and where noise shares or a shuffler count on everybody, the ledger stops the whole run instead. In a ledger with a
+    plan the runs are as the plan has them.
     """
-    sample, lines = round.sample, ledger.own_budgets
+    sample, lines, basis = round.sample, ledger.own_budgets, ledger.basis
+    if isinstance(basis, PlanBasis) and basis.counts:
+        return round
     if not lines or not isinstance(sample, Poisson | Everyone | PoissonPerClient):
         return round
     proof = round.derive(population=population, dimension=dimension).primary
@@ -33,7 +40,8 @@ def stopping(round: Round, ledger: Ledger, rounds: int, population: int, dimensi
         return round
     if not isinstance(sample, PoissonPerClient):
         sample = PoissonPerClient(Presence(sample.rate if isinstance(sample, Poisson) else 1.0), (), sample.relation)
-    lasts = _lasts(lines, Nothing() if spent is None else spent.world, proof, rounds, population)
+    price = by or ledger.price
+    lasts = _lasts(lines, Nothing() if spent is None else spent.world, proof, rounds, population, price)
     if not any(lasts.values()):
         raise BudgetExceeded(f"no client has anything left of its own budget in {ledger.path}. Use another ledger.")
     if min(lasts.values()) == rounds:
@@ -60,7 +68,7 @@ def _until(presence: Presence, last: int, rounds: int) -> Presence:
 
 
 def _lasts(
-    lines: tuple[Budget, ...], before: Event, proof: UnitDerivation, rounds: int, population: int
+    lines: tuple[Budget, ...], before: Event, proof: UnitDerivation, rounds: int, population: int, price: Accountant
 ) -> dict[int | None, int]:
     """How many rounds each client's line pays for, by its number; None stands for those whom nothing tells apart."""
     own = {client: line for line in lines for client in line.clients or ()}
@@ -74,13 +82,15 @@ def _lasts(
         line = usual if client is None else own.get(client, usual)
         kind = (line, () if client is None else places.get(client, ()))
         if kind not in known:
-            known[kind] = rounds if line is None else _last(line, before, proof, rounds, client)
+            known[kind] = rounds if line is None else _last(line, before, proof, rounds, client, price)
         found[client] = known[kind]
     return found
 
 
-def _last(line: Budget, before: Event, proof: UnitDerivation, rounds: int, client: int | None) -> int:
+def _last(
+    line: Budget, before: Event, proof: UnitDerivation, rounds: int, client: int | None, price: Accountant
+) -> int:
     def event(count: int) -> Event:
         return for_client(compose(before, proof.after(count)), client)
 
-    return most_rounds(event, line.epsilon, line.delta, rounds)
+    return most_rounds(event, line.epsilon, line.delta, rounds, price)

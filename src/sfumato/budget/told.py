@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sfumato.account.event import Event
+from sfumato.account.protocol import Accountant
 from sfumato.budget.budgets import Budgets, ranges
 from sfumato.local.per_client import PerClient
 from sfumato.pieces.clip import Clip
@@ -13,7 +14,7 @@ from sfumato.pieces.presence import PoissonPerClient
 from sfumato.round import Round
 
 
-def told(given: Budgets, round: Round, size: int, event: Event) -> list[dict[str, Any]]:
+def told(given: Budgets, round: Round, size: int, event: Event, by: Accountant | None = None) -> list[dict[str, Any]]:
     """One line for each budget: whose it is, what it is, how it is kept to, and what was spent. Public facts all."""
     named = {client for who, _ in given.own for client in who}
     other = next((client for client in range(size) if client not in named), 0)
@@ -27,7 +28,7 @@ def told(given: Budgets, round: Round, size: int, event: Event) -> list[dict[str
                 **dict.fromkeys(("law", "by", "rounds")),
                 **budget.to_table(),
                 **_settings(round, client),
-                "spent": line.spent(event),
+                "spent": line.spent(event, by=by),
             }
         )
     return lines

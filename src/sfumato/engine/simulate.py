@@ -26,10 +26,11 @@ from sfumato.engine.simulation import INTERRUPTED, RESUMED, Learn, Simulation
 from sfumato.engine.slots import Slots, gathers
 from sfumato.engine.workers import Factory, Here, asked_shards
 from sfumato.errors import BadValue, DataError, LedgerError
-from sfumato.guarantee import check_delta
+from sfumato.guarantee import check_delta, default_delta
 from sfumato.key import Key
+from sfumato.ledger.basis import AdaptiveBasis, Counted, adaptive_for
 from sfumato.ledger.ledger import Budget, Ledger
-from sfumato.ledger.spending import Spending, open_shared
+from sfumato.ledger.spending import Spending, basis_for, open_shared, planned_counts
 from sfumato.models import check_loss_keeps_nothing, check_module, training_mode
 from sfumato.objective import Objective, check_loss, check_outputs
 from sfumato.round import Round
@@ -63,8 +64,18 @@ def simulate(
     step: str = "",
     ledger: Ledger | None = None,
     learn: Learn | None = None,
+    adaptive: bool = False,
+    order: float | None = None,
+    most_rounds: int = 0,
+    restarts: int = 0,
+    delta: float | None = None,
+    also: Counted | None = None,
 ) -> Simulation:
     """Check everything, then give back the run. `sfumato.simulate` says what the arguments mean, and writes what was found.
+
+    The run is a plan, of `most_rounds` where these are more than `rounds`, and of so many `restarts`. Or it is `adaptive`, as all
+    that shares a ledger is by default, at an `order` that suits it at `delta` (by default the budget's). What the same run does
+    `also` is part of the plan.
 
     `own_budgets` are those of some clients: the run stops before the round that would pass one. `description` is whatever
     else makes a run another one. A resumed run finds its `shared_ledger` by itself. `checkpoint_every` is the number of rounds from
@@ -109,6 +120,12 @@ def simulate(
         ledger.set_fact(INTERRUPTED, "yes")
     people = Cohort(Clients(job=job, population=population, plan=start.plan, diagnostics=diagnostics), cohort)
     limits = tuple(own_budgets)
+    planned = [*planned_counts(derivation, max(rounds, most_rounds), restarts, checkpoint_every), *(also or ())]
+
+    def by_order() -> AdaptiveBasis:
+        at = delta or (default_delta(None) if budget is None else budget[1])
+        return adaptive_for(planned, derivation.primary.unit, at) if order is None else AdaptiveBasis(order)
+
     if budget is not None:
         limits = (Budget(epsilon=budget[0], delta=budget[1], unit=derivation.primary.unit), *own_budgets)
     spending = Spending(
@@ -122,6 +139,7 @@ def simulate(
         since=start.round if seed is None else 0,
         attempt=interrupted,
         once=learn is not None,
+        basis=basis_for(ledger, shared, planned, by_order if adaptive or shared is not None else None),
     )
     return Simulation(
         job=job,

@@ -172,7 +172,6 @@ class Simulation:
         if event is not None and client is not None:
             event = for_client(event, client)
         relation = (spent or proof).relation
-        extra = (*self._ended_early(), *extra)
         settings = any(piece.by_number for _, piece in pieces(self.job.slots.round))
         cautions = self.population.caution(unit, settings=settings, numbered=server)
         every = (*proof.assumptions, *cautions, *self.cohort.workers.assumptions(), *extra)
@@ -183,6 +182,7 @@ class Simulation:
             relation=relation,
             view=view,
             assumptions=tuple(dict.fromkeys(every)),
+            by=self.ledger.price,
             unpaid=channel.sees_before_noise,
             whole_client=whole_client,
         )
@@ -192,23 +192,13 @@ class Simulation:
         """What must hold of how the run was started, resumed and interrupted."""
         ledger = self.ledger
         known = (
+            (True, ledger.of_basis),
             (ledger.fact(RESUMED) is not None, (*ledger.assumptions, _RESUMED)),
             (ledger.fact(INTERRUPTED) is not None, (_BY_CHANCE,)),
             (self.spending.seeded or ledger.seeded, (_SEEDED,)),
             (not ledger.durable, (_NOT_DURABLE,)),
         )
         return tuple(word for holds, words in known if holds for word in words)
-
-    def _ended_early(self) -> tuple[str, ...]:
-        """A sum of costs is proven for a number of rounds that is fixed before. Who looks at each release, and stops at one that
-        tells much, finds that more often than delta says; the cost of all planned rounds covers any way to stop.
-        """
-        done = self.now.round
-        if self.spending.whole or self.stopped or not 0 < done < self.rounds:  # a budget stops by the plan alone
-            return ()
-        return (
-            f"what was released did not decide to end after {done} of {self.rounds} rounds; else all of them count",
-        )
 
     @property
     def delta(self) -> float:

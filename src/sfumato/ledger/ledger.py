@@ -27,16 +27,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sfumato.account.event import Event, Unit, named, why_not_private
+from sfumato.account.adaptive import divergence
+from sfumato.account.checks import LARGEST_ROUNDS
+from sfumato.account.event import Event, Repeated, Unit, named, why_not_private
 from sfumato.account.inside import dearest, for_clients
-from sfumato.account.protocol import accountant
+from sfumato.account.protocol import Accountant, accountant
 from sfumato.errors import BudgetExceeded, LedgerError
+from sfumato.ledger.basis import AdaptiveBasis, Counted, LedgerBasis, PlanBasis, basis_from
 from sfumato.ledger.chain import COUNTED, FACT, RESERVE, SAID, SCHEMA, SETTLE, TABLES, Chain, link
 from sfumato.ledger.file import connect, is_ours, make, schema_of
 from sfumato.ledger.migrate import migrate
 from sfumato.ledger.spent import Cost, Costs, digest_of, total
 
 UNNAMED = "unnamed"  # clients of whom nobody said who they are
+BASIS = "basis"  # the fact that states which sum is proven (`basis.py`); it is written once
 PROMISE = "promise:"  # begins the name of a run of which its owner knows only what a server has promised
 
 
@@ -66,9 +70,12 @@ class Budget:
     clients: tuple[int, ...] | None = None
     but: tuple[int, ...] = ()
 
-    def spent(self, event: Event, paying: Event | None = None) -> float:
-        """What has been spent of it, by the one of its clients that pays most; of those whom `paying` costs something."""
-        price, every = accountant("auto"), for_clients(event, self.clients, self.but, paying)
+    def spent(self, event: Event, paying: Event | None = None, by: Accountant | None = None) -> float:
+        """What has been spent of it, by the one of its clients that pays most; of those whom `paying` costs something.
+
+        `by` is what prices it, as the basis of a ledger says; by default the tight accountants.
+        """
+        price, every = by or accountant("auto"), for_clients(event, self.clients, self.but, paying)
         return max((price.epsilon(own, self.delta) for own in dearest(every)), default=0.0)
 
     @property
@@ -216,7 +223,36 @@ class Ledger:
                 "whether the node replies at all (it may lack memory, or be killed) does not depend on one record; the time that a "
                 "reply takes is not covered"
             )
-        return tuple(found)
+        return (*found, *self.of_basis)
+
+    @property
+    def of_basis(self) -> tuple[str, ...]:
+        """What its basis assumes of what happened."""
+        return () if self.basis is None else self.basis.assumptions(self._counted())
+
+    @property
+    def basis(self) -> LedgerBasis | None:
+        """Which sum is proven; None before the first reservation. What an earlier version wrote is an empty plan."""
+        found = self.fact(BASIS)
+        if found is None:
+            return PlanBasis() if self.count else None
+        return basis_from(found, {digest: Costs.read(text) for digest, text in self._rows("SELECT * FROM costs")})
+
+    def begin(self, basis: LedgerBasis) -> LedgerBasis:
+        """The basis of this ledger: this one from now on, unless it has one."""
+        with self._writing() as connection:
+            if (found := self.basis) is not None:
+                return found
+            if isinstance(basis, PlanBasis):
+                for costs, _ in basis.counts:
+                    connection.execute("INSERT OR IGNORE INTO costs VALUES (?, ?)", (costs.digest, costs.text))
+            self.set_fact(BASIS, basis.written())
+        return basis
+
+    @property
+    def price(self) -> Accountant:
+        """What prices its sum, by its basis."""
+        return accountant("auto") if self.basis is None else self.basis.price
 
     def note_node(self) -> None:
         """Note that its entries are a node's replies."""
@@ -335,9 +371,11 @@ class Ledger:
         attempt: int = 0,
         name: str | None = None,
         seeded: bool = False,
+        basis: LedgerBasis | None = None,
     ) -> int:
         """Commit what a round costs before anything of it is drawn; the number of the reservation.
 
+        The first one states the `basis` of the ledger, in the same transaction; by default a plan of this one reservation.
         Every call is a new reservation. Only what has a `name`, such as the round of a seeded run, which draws the same noise
         whenever it is begun, is reserved once: by the same run, for the same round and cost, and by no other.
         """
@@ -353,23 +391,30 @@ class Ledger:
                             "results with the same noise differ by no noise at all. Nothing was drawn: give another seed, or none."
                         )
                     return int(row[0])
+            self.begin(basis or PlanBasis(((costs, 1),)))
             self.check(costs)
             return Chain(connection).reserve(
                 run=run, round=round, attempt=attempt, seeded=seeded, costs=costs, name=name
             )
 
-    def check(self, costs: Costs) -> None:
-        """Refuse what a budget does not suffice for, and write nothing; `reserve` does so in the transaction that it writes in."""
+    def check(self, costs: Costs, basis: LedgerBasis | None = None) -> None:
+        """Refuse what a budget does not suffice for, and what the basis has no bound for; write nothing.
+
+        `reserve` does so in the transaction that it writes in. `basis` is what it will be, where nothing was reserved before.
+        """
+        basis, happened = self.basis or basis or PlanBasis(), self._counted()
+        if isinstance(basis, AdaptiveBasis) and all(known.digest != costs.digest for known, _ in happened):
+            _check_bounds(basis, costs)
         common = () if self.budget is None else (self.budget,)
         for budget in (*common, *self.own_budgets):
-            after = total([*self._counted(), (costs, 1)], budget.unit)
+            after = total(basis.accounted(_together(happened, [(costs, 1)])), budget.unit)
             if after is None or why_not_private(after.world) is not None:
                 raise BudgetExceeded(
                     f"{self.path} has a budget for each {budget.unit}, but nothing is proven for {budget.unit}s in this round or "
                     "in an earlier one. Use another ledger."
                 )
             # a client that has stopped holds up no other
-            epsilon = budget.spent(after.world, costs.by_unit[budget.unit].world)
+            epsilon = budget.spent(after.world, costs.by_unit[budget.unit].world, basis.price)
             if epsilon > budget.epsilon:
                 raise BudgetExceeded(
                     f"the next round would bring all runs in {self.path} to epsilon {epsilon:.4g}, over their common budget"
@@ -454,8 +499,19 @@ class Ledger:
         return [(Costs.read(written), int(times)) for written, times in rows]
 
     def spent(self, unit: Unit) -> Cost | None:
-        """Everything spent so far on one unit, as one event per view; None if nothing is recorded or not all is proven."""
-        return total(self._counted(), unit)
+        """What is accounted for on one unit, as one event per view: all that happened, and all that was planned before it.
+
+        None if that is nothing, or not all of it is proven. `price` is what prices it.
+        """
+        return self.spent_with((), unit)
+
+    def spent_with(
+        self, more: Iterable[tuple[Costs, int]], unit: Unit, basis: LedgerBasis | None = None
+    ) -> Cost | None:
+        """The same, if `more` happened too; `basis` is what it will be, where nothing was reserved before."""
+        known = self.basis or basis
+        happened = _together(self._counted(), more)
+        return total(happened if known is None else known.accounted(happened), unit)
 
     def damage(self) -> list[str]:
         """What is wrong with the file, in sentences: pages, the chain of entries, and what is derived from them."""
@@ -487,6 +543,24 @@ class Ledger:
                 Costs.read(written)
             except Exception as error:
                 found.append(f"the cost {digest[:8]} cannot be read: {error}")
+        if self._row("SELECT COUNT(*) FROM entries WHERE kind = 'fact' AND name = ?", BASIS)[0] > 1:
+            found.append("its basis was changed, so neither of its sums is proven")
         if sorted(self._rows("SELECT * FROM counts")) != sorted(self._rows(COUNTED)):
             found.append("the counts are not those of the entries")
         return found
+
+
+def _together(one: Counted, other: Iterable[tuple[Costs, int]]) -> Counted:
+    """How often each cost occurs in both."""
+    found: dict[str, tuple[Costs, int]] = {}
+    for costs, times in (*one, *other):
+        found[costs.digest] = costs, found.get(costs.digest, (costs, 0))[1] + times
+    return list(found.values())
+
+
+def _check_bounds(basis: AdaptiveBasis, costs: Costs) -> None:
+    """Refuse an event without a divergence, also if it were repeated as often as rounds can be; what is not private has none."""
+    for cost in costs.by_unit.values():
+        for event in (cost.world, *(() if cost.server is None else (cost.server,))):
+            if why_not_private(event) is None:
+                divergence(Repeated(event, LARGEST_ROUNDS), basis.order)

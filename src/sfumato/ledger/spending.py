@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sfumato.account.event import Nothing, Unit, compose, why_not_private
+from sfumato.account.adaptive import FittedOrder
+from sfumato.account.event import Nothing, Unit, why_not_private
+from sfumato.account.protocol import Accountant, accountant
 from sfumato.data.population import Population
 from sfumato.derive import Derivation, UnitDerivation
 from sfumato.errors import BudgetExceeded, LedgerError
+from sfumato.ledger.basis import AdaptiveBasis, Counted, LedgerBasis, PlanBasis
 from sfumato.ledger.ledger import Budget, Ledger
 from sfumato.ledger.spent import Cost, Costs
 
@@ -21,7 +25,8 @@ class Spending:
 
     A step that a run takes before its first round is `ahead` of it: it is round -1 of the same run in the ledgers. `since` is the
     round at which this start of the run began, and `attempt` how many rounds were begun before it and never stored. Where one
-    `run` may be reserved `once` only, what a ledger holds of it already is another run with the same seed.
+    `run` may be reserved `once` only, what a ledger holds of it already is another run with the same seed. `basis` is what its
+    first reservation states, of a ledger in which nothing was reserved before.
     """
 
     own: Ledger
@@ -34,7 +39,7 @@ class Spending:
     since: int = 0
     attempt: int = 0
     once: bool = False
-    whole: bool = False  # one reservation is for all rounds together
+    basis: LedgerBasis | None = None
     _costs: dict[tuple[object, ...], Costs] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def reserve(self, number: int, name: str | None) -> list[tuple[Ledger, int]]:
@@ -57,16 +62,22 @@ class Spending:
                 attempt=self.attempt,
                 name=name,
                 seeded=self.seeded,
+                basis=self.basis_of(ledger),
             )
 
         return [(ledger, reserved_in(ledger)) for ledger in self._ledgers()]
 
+    def basis_of(self, ledger: Ledger) -> LedgerBasis | None:
+        """What the first reservation in a ledger states: in the run's own the same order as in the one that it shares."""
+        if ledger is self.own and self.shared is not None and isinstance(self.shared.basis, AdaptiveBasis):
+            return self.shared.basis
+        return self.basis
+
     def costs(self, number: int) -> Costs:
         """What a round costs each unit; computed once for all rounds that cost the same."""
-        proofs = self.derivation.units
-        kind = tuple(proof.kind_of(number, self.since) for proof in proofs.values())
+        kind = tuple(proof.kind_of(number, self.since) for proof in self.derivation.units.values())
         if kind not in self._costs:
-            self._costs[kind] = Costs({unit: _cost(proof, number, self.since) for unit, proof in proofs.items()})
+            self._costs[kind] = costs_of(self.derivation, number, self.since)
         return self._costs[kind]
 
     def settle(self, reservations: list[tuple[Ledger, int]], store: Callable[[list[int]], None] | None = None) -> None:
@@ -122,11 +133,20 @@ class Spending:
 
     def _passed(self, rounds: int, start: int) -> tuple[Budget, float] | None:
         """The first limit that these rounds would pass, and what would be spent of it."""
-        proof = self.derivation.primary
-        spent = self.own.spent(proof.unit)
-        event = compose(spent.world if spent else Nothing(), proof.after(rounds, start, self.since))
-        every = ((limit, limit.spent(event)) for limit in self.limits)
+        if not self.limits:
+            return None
+        basis = self.own.basis or self.basis_of(self.own) or PlanBasis()
+        spent = self.own.spent_with(
+            counts_of(self.derivation, rounds, start, self.since), self.derivation.primary.unit, basis
+        )
+        event = spent.world if spent else Nothing()
+        every = ((limit, limit.spent(event, by=basis.price)) for limit in self.limits)
         return next(((limit, epsilon) for limit, epsilon in every if epsilon > limit.epsilon), None)
+
+
+def costs_of(derivation: Derivation, number: int, since: int = 0) -> Costs:
+    """What one round costs each unit, by its number."""
+    return Costs({unit: _cost(proof, number, since) for unit, proof in derivation.units.items()})
 
 
 def _cost(proof: UnitDerivation, number: int, since: int) -> Cost:
@@ -134,6 +154,53 @@ def _cost(proof: UnitDerivation, number: int, since: int) -> Cost:
     assert world is not None, "everyone's view has an event"
     swapped = None if proof.swapped is None else _cost(proof.swapped, number, since)
     return Cost(proof.relation, world, proof.at(number, server=True, since=since), swapped)
+
+
+def counts_of(derivation: Derivation, rounds: int, start: int = 0, since: int = 0) -> Counted:
+    """What rounds `start` to `rounds` cost each unit: each cost, and how often it is due."""
+    proofs = derivation.units.values()
+    if all(proof.is_steady for proof in proofs):
+        return [(costs_of(derivation, start, since), rounds - start)] if rounds > start else []
+    first: dict[tuple[object, ...], int] = {}
+    times: Counter[tuple[object, ...]] = Counter()
+    for number in range(start, rounds):
+        kind = tuple(proof.kind_of(number, since) for proof in proofs)
+        first.setdefault(kind, number)
+        times[kind] += 1
+    return [(costs_of(derivation, first[kind], since), count) for kind, count in times.items()]
+
+
+def planned_counts(derivation: Derivation, rounds: int, restarts: int = 0, checkpoint_every: int = 1) -> Counted:
+    """The most that so many rounds can cost with so many interruptions, before the first of them."""
+    again = max(proof.again(restarts, checkpoint_every) for proof in derivation.units.values())
+    counts = counts_of(derivation, rounds)
+    return [(costs, times if costs.is_nothing else times + again) for costs, times in counts]
+
+
+def basis_for(
+    own: Ledger, shared: Ledger | None, planned: Counted, adaptive: Callable[[], AdaptiveBasis] | None
+) -> LedgerBasis:
+    """The basis that a run's first reservation states where there is none: that of the ledger that it shares.
+
+    A run alone is a plan, and so is one within the plan of the ledger that it shares, unless it is to be `adaptive`.
+    """
+    if (found := own.basis) is not None:
+        return found
+    if shared is not None and (theirs := shared.basis) is not None:
+        return theirs if isinstance(theirs, AdaptiveBasis) else PlanBasis(tuple(planned))
+    return PlanBasis(tuple(planned)) if adaptive is None else adaptive()
+
+
+def price_before(shared: Path | None, adaptive: bool, delta: float) -> Accountant:
+    """What prices a run that is about to begin, as its ledger will.
+
+    By the basis of its shared ledger, if that has one; at the order that suits the run, if it is adaptive or begins a shared
+    ledger; else by the tight accountants, for a plan.
+    """
+    known = None if shared is None or not shared.exists() else Ledger(shared, None).basis
+    if known is not None:
+        return known.price
+    return FittedOrder(delta) if adaptive or shared is not None else accountant("auto")
 
 
 def open_shared(

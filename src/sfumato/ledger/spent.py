@@ -10,6 +10,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from sfumato.account.event import Event, Relation, Repeated, Unit, compose, from_json
+from sfumato.account.inside import costs_nothing
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,11 @@ class Cost:
     world: Event
     server: Event | None
     swapped: Cost | None = None
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether no data were touched, in everyone's view and, where that is proven, in the server's."""
+        return costs_nothing(self.world) and (self.server is None or costs_nothing(self.server))
 
     def to_json(self) -> dict[str, Any]:
         """A plain dictionary."""
@@ -55,6 +61,11 @@ class Costs:
     @cached_property
     def digest(self) -> str:
         return digest_of(self.text)
+
+    @cached_property
+    def is_nothing(self) -> bool:
+        """Whether no unit's data were touched in any view that is proven."""
+        return all(cost.is_nothing for cost in self.by_unit.values())
 
     @staticmethod
     @lru_cache(maxsize=256)

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sfumato.account import accountant
 from sfumato.account.central_limit import approximations
 from sfumato.account.event import Relation, Repeated
 from sfumato.account.papers.dp_fed_ls import dp_fed_ls_epsilon
@@ -83,7 +84,7 @@ def price(setting: Setting, delta: float, name: str) -> Price:
     claim, rounds = setting.claim(), setting.rounds
     theorem = name == "theorem"
     facts: dict[str, Any] = {"unit": setting.unit, "relation": claim.relation, "assumptions": assumptions(setting)}
-    facts["accountant_name"] = "auto" if theorem else name
+    facts["by"] = accountant("auto" if theorem else name)
     public = guarantee(setting.event(), delta, view=PUBLIC, **facts)
     if theorem:
         public = _by_theorem(setting, public)

@@ -45,7 +45,7 @@ SENTENCES = {
     "per_layer": "Smooth each layer by itself, instead of all parameters as one row.",
     "project": "Clip after every local step too, as the paper does.",
     "radius": "How far a sharpness-aware step looks for the worst loss around it.",
-    "adaptive": "Measure that radius relative to the size of the weights, as the released code does.",
+    "adaptive_radius": "Measure that radius relative to the size of the weights, as the released code does.",
     "keep": "Part of the coordinates that are kept, above 0 and up to 1.",
     "mask": "Which coordinates: random, or previous (largest in the last release); dp-fedsam-top-k also: dense (each client's own, "
     "noise on all), and published, which is not proven.",

@@ -29,14 +29,14 @@ def dp_fed_ls(
     return replace(base, local=local, server=(*base.server, sfumato.LaplacianSmoothing(strength, per_layer)))
 
 
-def dp_fedsam(population: int, *, radius: float = 0.5, adaptive: bool = False, **common: Any) -> Round:
+def dp_fedsam(population: int, *, radius: float = 0.5, adaptive_radius: bool = False, **common: Any) -> Round:
     """Sharpness-aware local steps (Shi et al. 2023): flat minima move less, so clipping and noise hurt less.
 
-    `adaptive` measures relative to the weights, as the released code does.
+    `adaptive_radius` measures relative to the weights, as the released code does.
     """
     base = dp_fedavg(population, **common)
     local, _, _ = parts(base)
-    return replace(base, local=replace(local, gradient=sfumato.SharpnessAware(radius, adaptive)))
+    return replace(base, local=replace(local, gradient=sfumato.SharpnessAware(radius, adaptive_radius)))
 
 
 def dp_fedsam_top_k(population: int, *, keep: float = 0.4, mask: str = "dense", **common: Any) -> Round:

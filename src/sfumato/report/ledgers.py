@@ -43,7 +43,7 @@ def guarantees(book: Ledger, delta: float) -> Proven:
         why, against = "it sees the messages before any noise, or holds the records itself", views[view]
         inside = unit is Unit.RECORD and by_whole_clients(book)
         facts: dict[str, Any] = {"unit": unit, "relation": relation, "view": against, "assumptions": rests_on}
-        return guarantee(event, delta, **facts, unpaid=why, whole_client=inside)
+        return guarantee(event, delta, **facts, by=book.price, unpaid=why, whole_client=inside)
 
     costs = {unit: cost for unit in Unit if (cost := book.spent(unit)) is not None}
     return {str(unit): {view: proven(unit, cost, view) for view in views} for unit, cost in costs.items()}
@@ -68,6 +68,7 @@ def contents(book: Ledger, delta: float, proven: Proven) -> dict[str, Any]:
     return {
         "schema": int(book.fact("schema") or 0),
         "population": book.fact("population"),
+        "basis": None if book.basis is None else book.basis.words,
         "budget": None if book.budget is None else asdict(book.budget),
         "own_budgets": _own(book),
         "delta": delta,
@@ -103,7 +104,7 @@ def _own(book: Ledger) -> list[dict[str, Any]]:
     for line in book.own_budgets:
         cost = book.spent(line.unit)
         unknown = cost is None and book.count > 0
-        so_far = None if unknown else line.spent(Nothing() if cost is None else cost.world)
+        so_far = None if unknown else line.spent(Nothing() if cost is None else cost.world, by=book.price)
         lines.append({**asdict(line), "spent": so_far})
     return lines
 
@@ -111,6 +112,7 @@ def _own(book: Ledger) -> list[dict[str, Any]]:
 def lines(book: Ledger, found: dict[str, Any], delta: float, proven: Proven) -> list[str]:
     """What `contents` found, for people."""
     said = [f"population {found['population']}: {_rounds(book.count)} reserved"]
+    said += [f"  basis: {book.basis.words}"] if book.basis is not None else []
     said += [f"  run {name}: {words}" for name, words in runs_in_words(book)]
     said += [f"  {note}" for note in notes(book)]
     said += ["", *text_of(merged(proven)), ""] if proven else []

@@ -84,20 +84,20 @@ def with_budgets(prepared: Prepared, given: Any, resumed: Path | None) -> Prepar
     request, population = prepared.request, prepared.population
     budgets = None if given is None else Budgets.of(given, population.size, population.ids)
     found = {} if resumed is None else resolved(resumed / "run.toml")
+    if request.delta is None:  # a Round knows what is declared of records, and the request does not
+        usual = default_delta(None if population.counted else prepared.round.units(population.size))
+        request = replace(request, delta=usual if budgets is None else budgets.delta)
+    order = None
     if "round" in found:
         round = read_round(found["round"])
     elif resumed is None:
         dimension = prepared.round.local.message_length(Layout.of(prepared.module))
-        round = budgeted(prepared.round, budgets, request, population.size, dimension)
+        round, order = budgeted(prepared.round, budgets, request, population.size, dimension)
     else:
         round = prepared.round
     if budgets is not None:
-        delta = budgets.delta if request.delta is None else request.delta
-        request = replace(request, budgets=budgets.to_table(), delta=delta)
+        request = replace(request, budgets=budgets.to_table())
         population = population.with_public_ids()
-    if request.delta is None:  # a Round knows what is declared of records, and the request does not
-        delta = default_delta(None if population.counted else round.units(population.size))
-        request = replace(request, delta=delta)
     if round is not prepared.round and request.pieces:
         request = replace(request, pieces=round_text(round) or "")
-    return replace(prepared, request=request, population=population, round=round, budgets=budgets)
+    return replace(prepared, request=request, population=population, round=round, budgets=budgets, order=order)

@@ -25,7 +25,7 @@ from sfumato.planning.auto import Choice
 from sfumato.round import Round, Unproven
 from sfumato.run.auto import Auto
 from sfumato.run.basis import Basis, basis_of
-from sfumato.run.budgeted import budgeted
+from sfumato.run.budgeted import budgeted, price_for
 from sfumato.run.clients import before_a_basis, clients_of, settled
 from sfumato.run.naming import naming
 from sfumato.run.read_round import read_round
@@ -53,6 +53,9 @@ class Prepared:
     public: PublicData | None = None  # what the round may use as such
     choices: tuple[Choice, ...] = ()  # what was chosen for the user, and why
     basis: Basis | None = None  # what is learnt and paid for before the first round
+    order: float | None = (
+        None  # the Renyi order that clients' own budgets were priced at, if an adaptive ledger begins here
+    )
 
     def __repr__(self) -> str:
         what, model = self.request.recipe if self.request.pieces is None else "a round", type(self.module).__name__
@@ -104,7 +107,7 @@ def prepare(
         shape = tuple(example(population, test).x.shape[1:])
     module = taking(model_of(request.model, shape, outputs), records.inputs)
     spent = None if basis is None else basis.event
-    round = round_of(request, found or {}, trained, budgets, source.public, Layout.of(module), spent)
+    round, order = round_of(request, found or {}, trained, budgets, source.public, Layout.of(module), spent)
     return Prepared(
         request=request,
         population=population,
@@ -119,6 +122,7 @@ def prepare(
         public=source.public,
         choices=choices,
         basis=basis,
+        order=order,
     )
 
 
@@ -167,22 +171,30 @@ def round_of(
     public: PublicData | None,
     layout: Layout,
     spent: Event | None = None,
-) -> Round:
-    """The Round with its noise, where so much was `spent` before the first."""
+) -> tuple[Round, float | None]:
+    """The Round with its noise, where so much was `spent` before the first; and the order that clients' budgets were priced at."""
     clients = request.data.clients
     if request.pieces is not None:
-        return round
+        return round, None
     dimension = round.local.message_length(layout)
     if "round" in found:  # a run that goes on, in which clients have settings of their own
-        return read_round(found["round"], public)
+        return read_round(found["round"], public), None
     if budgets is not None:
         return budgeted(round, budgets, request, clients, dimension, request.options.get("noise_multiplier"))
     if (noise_multiplier := found.get("noise_multiplier")) is not None:
-        return with_noise(round, noise_multiplier) if request.epsilon and not request.noise_is_given else round
+        return (with_noise(round, noise_multiplier) if request.epsilon and not request.noise_is_given else round), None
     if request.epsilon is not None and not request.noise_is_given:
         target = {"epsilon": request.epsilon, "delta": request.chosen_delta}
         round = calibrate(
-            round, **target, rounds=request.reservations, population=clients, dimension=dimension, before=spent
+            round,
+            **target,
+            rounds=max(request.rounds, request.most_rounds),
+            population=clients,
+            dimension=dimension,
+            before=spent,
+            restarts=request.restarts,
+            checkpoint_every=request.checkpoint_every,
+            by=price_for(request),
         )
     return budgeted(round, None, request, clients, dimension)
 

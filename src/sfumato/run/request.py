@@ -138,6 +138,14 @@ class Request:
         0,
         "Interruptions that the budget plans for, each for checkpoint-every rounds more; without, a run ends that much earlier.",
     )
+    most_rounds: int = _asked(
+        0,
+        "Rounds that the plan has room for, if they are more than --rounds: all of them are accounted for. Default: --rounds.",
+    )
+    adaptive: bool = _asked(
+        False,
+        "Account at one Renyi order instead of a plan: rounds may be added and settings chosen from what was released.",
+    )
     keep_personal: bool = _asked(
         False, "Keep clients' personal models after the run, to train it further: NOT private."
     )
@@ -150,7 +158,8 @@ class Request:
     federation: dict[str, Any] = field(default_factory=dict)  # of a run between machines: who, where, which shapes
 
     def __post_init__(self) -> None:
-        for name, least in (("rounds", 1), ("evaluate_every", 1), ("checkpoint_every", 1), ("restarts", 0)):
+        counts = {"rounds": 1, "evaluate_every": 1, "checkpoint_every": 1, "restarts": 0, "most_rounds": 0}
+        for name, least in counts.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise BadValue(f"{name}={value}: at least {least}, as a whole number.")
@@ -158,6 +167,10 @@ class Request:
             raise BadValue(
                 f"restarts={self.restarts}: a budget that finds the noise plans for them. Give --epsilon and no noise, or leave "
                 "--restarts out."
+            )
+        if self.adaptive and self.most_rounds:
+            raise BadValue(
+                f"most_rounds={self.most_rounds} declares the rounds of a plan, and an adaptive run has none. Leave one out."
             )
         if self.data.clients < (self.data.name == "digits"):
             raise BadValue(f"clients={self.data.clients}: at least 1.")
@@ -181,11 +194,6 @@ class Request:
         if self.delta is not None:
             return self.delta
         return default_delta(None if self.data.counted else self.units)
-
-    @property
-    def reservations(self) -> int:
-        """How many rounds the budget pays for: those to train, and those that planned interruptions make count twice."""
-        return self.rounds + self.restarts * self.checkpoint_every
 
     @property
     def central(self) -> bool:

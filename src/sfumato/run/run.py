@@ -23,6 +23,7 @@ from sfumato.engine.workers import Factory, Here
 from sfumato.errors import BadValue, BudgetExceeded, LedgerError
 from sfumato.guarantee import Guarantee, check_delta
 from sfumato.ledger.ledger import Budget, Ledger
+from sfumato.ledger.spending import planned_counts
 from sfumato.objective import evaluate
 from sfumato.run.basis import FILE, STEP, Basis
 from sfumato.run.clients import clients_of
@@ -130,6 +131,8 @@ class Run:
             cohort=self._cohort,
             checkpoint_every=request.checkpoint_every,
             ledger=self._ledger,
+            most_rounds=request.most_rounds,
+            restarts=request.restarts,
             **self._same,
         )
         if self.prepared.basis is not None and (problem := _problem(self.prepared.basis, simulation)):
@@ -148,18 +151,24 @@ class Run:
             "description": request.description,
             "shared_ledger": request.ledger or None,
             "force_ledger": request.force_ledger,
+            "adaptive": request.adaptive,
+            "order": self.prepared.order,
+            "delta": self.delta,
         }
 
     def _learn(self, basis: Basis, resume: bool) -> None:
         """Pay for the basis, unless that was done before, and keep it; all that could be refused of training is, before."""
-        prepared = self.prepared
-        job_of(prepared.round, prepared.population, prepared.module, prepared.objective, prepared.request.device)
+        prepared, request = self.prepared, self.prepared.request
+        given = prepared.population, prepared.module, prepared.objective, request.device
+        _, trained = job_of(prepared.round, *given)
+        most = max(request.rounds, request.most_rounds)
+        also = planned_counts(trained, most, request.restarts, request.checkpoint_every)
         population = clients_of(prepared.request, basis.source)
         module = model_of(ModelRequest("logistic"), basis.shape, prepared.outputs)  # which nobody trains
         self._ledger = open_own(self.folder, population)
         step = simulate(
             basis.round, population, module, prepared.objective, rounds=1, resume=resume, step=STEP,
-            ledger=self._ledger, **self._same,
+            ledger=self._ledger, also=also, **self._same,
         )  # fmt: skip
         # if it was drawn before, it is kept where the step was left
         state = next((progress.state for progress in step), step.start.state)

@@ -105,7 +105,7 @@ def summary(
     if prepared.budgets is not None:
         spent = simulation.ledger.spent(proof.unit)
         event = Nothing() if spent is None else spent.world
-        lines = told(prepared.budgets, prepared.round, prepared.population.size, event)
+        lines = told(prepared.budgets, prepared.round, prepared.population.size, event, simulation.ledger.price)
     world, server = guarantees[proof.unit]["world"], guarantees[proof.unit]["server"]
     return {
         "schema": SCHEMA,
@@ -141,6 +141,7 @@ def summary(
             str(unit): {view: found.to_json() for view, found in views.items()} for unit, views in guarantees.items()
         },
         "ledger_head": simulation.ledger.head,
+        "ledger_basis": None if simulation.ledger.basis is None else simulation.ledger.basis.words,
         "nonprivate": prepared.round.nonprivate,
         "unproven": simulation.unproven(delta),
         "stopped": stopped,

@@ -54,8 +54,8 @@ def with_settings(prepared: Prepared, settings: Settings, *, noise: float | None
     layout = Layout.of(prepared.module)
     trained = built(request, prepared.public, prepared.outputs)
     refuse_unrequested(request, trained)
-    round = round_of(request, found, trained, prepared.budgets, prepared.public, layout)
-    return replace(prepared, request=request, round=round)
+    round, order = round_of(request, found, trained, prepared.budgets, prepared.public, layout)
+    return replace(prepared, request=request, round=round, order=order)
 
 
 def noise_of(prepared: Prepared) -> float:

@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,9 @@ from sfumato.engine.simulation import Simulation
 from sfumato.errors import BadValue, NotFinite
 from sfumato.exact_draws import below
 from sfumato.key import Key
+from sfumato.ledger.basis import adaptive_for
 from sfumato.ledger.ledger import Ledger
-from sfumato.ledger.spending import open_shared
+from sfumato.ledger.spending import basis_for, open_shared, price_before
 from sfumato.ledger.spent import Cost, Costs
 from sfumato.objective import evaluate
 from sfumato.round import Round
@@ -94,7 +96,8 @@ class Selection:
         def event(noise: float) -> Event:
             return priced(with_noise(plain, noise))[plain.unit].world
 
-        noise = calibrate_noise(event, request.epsilon, request.chosen_delta)
+        by = price_before(Path(request.ledger) if request.ledger else None, False, request.chosen_delta)
+        noise = calibrate_noise(event, request.epsilon, request.chosen_delta, by=by)
         candidates = tuple(with_settings(prepared, settings, noise=noise) for settings in tried)
         planned = priced(with_noise(plain, noise))
         if any(one.request.rounds != request.rounds or not _alike(priced(one.round), planned) for one in candidates):
@@ -121,7 +124,7 @@ class Selection:
                 raise
             root = Key.from_system() if seeded is None else seeded
             simulation, module, settings, score = self._best(root, seed is not None)
-            simulation.spending = replace(simulation.spending, own=ledger, shared=shared, whole=True)
+            simulation.spending = replace(simulation.spending, own=ledger, shared=shared)
             prepared = self.candidates[self.settings.index(settings)]
             _write(folder, prepared, simulation, module, {**self._told(), "settings": dict(settings), "score": score})
             for held, number in reserved:
@@ -150,15 +153,11 @@ class Selection:
         own = Ledger(folder / "ledger.sqlite", population.name, population.identity)
         given = Path(request.ledger) if request.ledger else None
         shared = open_shared(own, given, name, population, derivation, seeded, request.force_ledger)
-        reserved = [
-            (
-                held,
-                held.reserve(run=name, round=0, costs=Costs(self.costs), name=name if seeded else None, seeded=seeded),
-            )
-            for held in (shared, own)
-            if held is not None
-        ]
-        return own, shared, reserved
+        costs, unit = Costs(self.costs), prepared.round.unit
+        shares = None if shared is None else partial(adaptive_for, [(costs, 1)], unit, request.chosen_delta)
+        facts: dict[str, Any] = {"run": name, "round": 0, "costs": costs, "seeded": seeded}
+        facts |= {"name": name if seeded else None, "basis": basis_for(own, shared, [(costs, 1)], shares)}
+        return own, shared, [(held, held.reserve(**facts)) for held in (shared, own) if held is not None]
 
     def _best(self, root: Key, seeded: bool) -> tuple[Simulation, nn.Module, Settings, float]:
         best: tuple[tuple[float, float], tuple[Simulation, nn.Module, Settings, float]] | None = None

@@ -118,5 +118,5 @@ def _spent(budget: Budget, ledger: Ledger) -> str:
     cost = ledger.spent(budget.unit)
     if ledger.count and (cost is None or why_not_private(cost.world) is not None):
         return f"{limit}, of which what is not proven was spent, so nothing is left"
-    spent = budget.spent(Nothing() if cost is None else cost.world)
+    spent = budget.spent(Nothing() if cost is None else cost.world, by=ledger.price)
     return f"{limit}, of which {rounded_up(spent, 4) if spent else '0'} was spent in {ledger.count} reservations"
