@@ -159,7 +159,7 @@ def test_the_meaning_is_the_definition() -> None:
 @pytest.mark.parametrize("name", ["auto", "rdp", "pld"])
 def test_another_delta_has_epsilon_at_1e_5_beside_it(name: str) -> None:
     event = Repeated(PoissonSampled(0.1, GaussianEvent(1.0)), 5)
-    facts = {"unit": Unit.CLIENT, "relation": Relation.ADD_REMOVE, "accountant_name": name}
+    facts = {"unit": Unit.CLIENT, "relation": Relation.ADD_REMOVE, "by": accountant(name)}
     found, usual = guarantee(event, 1e-4, **facts), guarantee(event, REFERENCE_DELTA, **facts)
     assert found.reference == usual.epsilon == accountant(name).epsilon(event, 1e-5) > found.epsilon
     shown = usual.headline.split(" at ")[0].removeprefix("epsilon = ")

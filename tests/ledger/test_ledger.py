@@ -29,6 +29,7 @@ from sfumato.account.event import (
 from sfumato.cli import run
 from sfumato.engine.simulate import simulate
 from sfumato.errors import BudgetExceeded, LedgerError
+from sfumato.ledger.basis import PlanBasis
 from sfumato.ledger.chain import SAID, link
 from sfumato.ledger.ledger import PROMISE, Budget, Ledger
 from sfumato.ledger.spent import Cost, Costs
@@ -282,6 +283,7 @@ def test_how_far_a_run_has_got() -> None:
 
 def test_promises_are_assumed_to_be_kept() -> None:
     ledger = Ledger(None, "people", "who they are")
+    ledger.begin(PlanBasis(((COSTS, 2),)))
     reserve(ledger, 0, run="promised")
     assert ledger.assumptions == ()
     reserve(ledger, 9, run=f"{PROMISE}a")

@@ -6,7 +6,7 @@ import copy
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -28,9 +28,9 @@ from sfumato.engine.workers import Factory, Here, asked_shards
 from sfumato.errors import BadValue, DataError, LedgerError
 from sfumato.guarantee import check_delta, default_delta
 from sfumato.key import Key
-from sfumato.ledger.basis import AdaptiveBasis, Counted, adaptive_for
+from sfumato.ledger.basis import AdaptiveBasis, Counted, PlanBasis, adaptive_for, together
 from sfumato.ledger.ledger import Budget, Ledger
-from sfumato.ledger.spending import Spending, basis_for, open_shared, planned_counts
+from sfumato.ledger.spending import Spending, affordable, basis_for, open_shared, planned_counts
 from sfumato.models import check_loss_keeps_nothing, check_module, training_mode
 from sfumato.objective import Objective, check_loss, check_outputs
 from sfumato.round import Round
@@ -69,13 +69,14 @@ def simulate(
     most_rounds: int = 0,
     restarts: int = 0,
     delta: float | None = None,
-    also: Counted | None = None,
+    trained: Callable[[int], Counted] | None = None,
 ) -> Simulation:
     """Check everything, then give back the run. `sfumato.simulate` says what the arguments mean, and writes what was found.
 
     The run is a plan, of `most_rounds` where these are more than `rounds`, and of so many `restarts`. Or it is `adaptive`, as all
-    that shares a ledger is by default, at an `order` that suits it at `delta` (by default the budget's). What the same run does
-    `also` is part of the plan.
+    that shares a ledger is by default, at an `order` that suits it at `delta` (by default the budget's). `trained` is what the
+    rounds after a step cost, by their number: they are in the same plan. As long as nothing was released, an interrupted run
+    states its plan again, with what was interrupted in it.
 
     `own_budgets` are those of some clients: the run stops before the round that would pass one. `description` is whatever
     else makes a run another one. A resumed run finds its `shared_ledger` by itself. `checkpoint_every` is the number of rounds from
@@ -120,14 +121,26 @@ def simulate(
         ledger.set_fact(INTERRUPTED, "yes")
     people = Cohort(Clients(job=job, population=population, plan=start.plan, diagnostics=diagnostics), cohort)
     limits = tuple(own_budgets)
-    planned = [*planned_counts(derivation, max(rounds, most_rounds), restarts, checkpoint_every), *(also or ())]
+    if budget is not None:
+        limits = (Budget(epsilon=budget[0], delta=budget[1], unit=derivation.primary.unit), *own_budgets)
+
+    most = max(rounds, most_rounds)
+    again = ledger.happened if interrupted and ledger.is_open_plan else []
+
+    def planned(count: int) -> Counted:
+        if trained is not None:
+            return together(again, [*planned_counts(derivation, rounds), *trained(count)])
+        return together(again, planned_counts(derivation, count, restarts, checkpoint_every))
+
+    def a_plan() -> PlanBasis:
+        return PlanBasis(tuple(planned(affordable(planned, most, derivation.primary.unit, limits))))
 
     def by_order() -> AdaptiveBasis:
         at = delta or (default_delta(None) if budget is None else budget[1])
-        return adaptive_for(planned, derivation.primary.unit, at) if order is None else AdaptiveBasis(order)
+        return AdaptiveBasis(order) if order else adaptive_for(planned(most), derivation.primary.unit, at)
 
-    if budget is not None:
-        limits = (Budget(epsilon=budget[0], delta=budget[1], unit=derivation.primary.unit), *own_budgets)
+    if again:
+        ledger.restate(a_plan())
     spending = Spending(
         own=ledger,
         shared=shared,
@@ -139,7 +152,7 @@ def simulate(
         since=start.round if seed is None else 0,
         attempt=interrupted,
         once=learn is not None,
-        basis=basis_for(ledger, shared, planned, by_order if adaptive or shared is not None else None),
+        basis=basis_for(ledger, shared, a_plan, by_order if adaptive or shared is not None else None),
     )
     return Simulation(
         job=job,

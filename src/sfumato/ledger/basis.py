@@ -127,3 +127,11 @@ def adaptive_for(planned: Iterable[tuple[Costs, int]], unit: Unit, delta: float)
 
 def _order(event: Event, delta: float) -> float:
     return _ANY_ORDER if costs_nothing(event) or why_not_private(event) is not None else order_for(event, delta)
+
+
+def together(one: Iterable[tuple[Costs, int]], other: Iterable[tuple[Costs, int]]) -> Counted:
+    """How often each cost occurs in both."""
+    found: dict[str, tuple[Costs, int]] = {}
+    for costs, times in (*one, *other):
+        found[costs.digest] = costs, found.get(costs.digest, (costs, 0))[1] + times
+    return list(found.values())

@@ -33,7 +33,7 @@ from sfumato.account.event import Event, Repeated, Unit, named, why_not_private
 from sfumato.account.inside import dearest, for_clients
 from sfumato.account.protocol import Accountant, accountant
 from sfumato.errors import BudgetExceeded, LedgerError
-from sfumato.ledger.basis import AdaptiveBasis, Counted, LedgerBasis, PlanBasis, basis_from
+from sfumato.ledger.basis import AdaptiveBasis, Counted, LedgerBasis, PlanBasis, basis_from, together
 from sfumato.ledger.chain import COUNTED, FACT, RESERVE, SAID, SCHEMA, SETTLE, TABLES, Chain, link
 from sfumato.ledger.file import connect, is_ours, make, schema_of
 from sfumato.ledger.migrate import migrate
@@ -42,6 +42,11 @@ from sfumato.ledger.spent import Cost, Costs, digest_of, total
 UNNAMED = "unnamed"  # clients of whom nobody said who they are
 BASIS = "basis"  # the fact that states which sum is proven (`basis.py`); it is written once
 PROMISE = "promise:"  # begins the name of a run of which its owner knows only what a server has promised
+
+
+_CHANGED = """
+SELECT 1 FROM entries WHERE kind = 'fact' AND name = ? AND number > (SELECT MIN(number) FROM entries WHERE kind = 'settle')
+"""
 
 
 @dataclass(frozen=True)
@@ -228,7 +233,7 @@ class Ledger:
     @property
     def of_basis(self) -> tuple[str, ...]:
         """What its basis assumes of what happened."""
-        return () if self.basis is None else self.basis.assumptions(self._counted())
+        return () if self.basis is None else self.basis.assumptions(self.happened)
 
     @property
     def basis(self) -> LedgerBasis | None:
@@ -240,14 +245,31 @@ class Ledger:
 
     def begin(self, basis: LedgerBasis) -> LedgerBasis:
         """The basis of this ledger: this one from now on, unless it has one."""
-        with self._writing() as connection:
+        with self._writing():
             if (found := self.basis) is not None:
                 return found
+            self._state(basis)
+        return basis
+
+    def restate(self, basis: PlanBasis) -> None:
+        """State another plan, with all in it that was reserved: before the first output nothing was chosen from one."""
+        with self._writing():
+            assert self.is_open_plan, "after the first output a basis never changes"
+            assert not basis.is_exceeded(self.happened), "it holds what was reserved"
+            self._state(basis)
+
+    def _state(self, basis: LedgerBasis) -> None:
+        with self._writing() as connection:
             if isinstance(basis, PlanBasis):
                 for costs, _ in basis.counts:
                     connection.execute("INSERT OR IGNORE INTO costs VALUES (?, ?)", (costs.digest, costs.text))
             self.set_fact(BASIS, basis.written())
-        return basis
+
+    @property
+    def is_open_plan(self) -> bool:
+        """Whether it has a plan, and no output of a reservation was stored, so that none was shown."""
+        stored = self._row("SELECT 1 FROM entries WHERE kind = 'settle'")
+        return stored is None and self.fact(BASIS) is not None and isinstance(self.basis, PlanBasis)
 
     @property
     def price(self) -> Accountant:
@@ -402,12 +424,12 @@ class Ledger:
 
         `reserve` does so in the transaction that it writes in. `basis` is what it will be, where nothing was reserved before.
         """
-        basis, happened = self.basis or basis or PlanBasis(), self._counted()
+        basis, happened = self.basis or basis or PlanBasis(), self.happened
         if isinstance(basis, AdaptiveBasis) and all(known.digest != costs.digest for known, _ in happened):
             _check_bounds(basis, costs)
         common = () if self.budget is None else (self.budget,)
         for budget in (*common, *self.own_budgets):
-            after = total(basis.accounted(_together(happened, [(costs, 1)])), budget.unit)
+            after = total(basis.accounted(together(happened, [(costs, 1)])), budget.unit)
             if after is None or why_not_private(after.world) is not None:
                 raise BudgetExceeded(
                     f"{self.path} has a budget for each {budget.unit}, but nothing is proven for {budget.unit}s in this round or "
@@ -491,7 +513,8 @@ class Ledger:
             for number, run, round, attempt, seeded, cost in rows
         ]
 
-    def _counted(self) -> list[tuple[Costs, int]]:
+    @property
+    def happened(self) -> Counted:
         """Each cost and how often it occurred, in the order in which it occurred first."""
         rows = self._rows(
             "SELECT written, SUM(times) FROM counts JOIN costs ON cost = digest GROUP BY cost ORDER BY MIN(first)"
@@ -510,7 +533,7 @@ class Ledger:
     ) -> Cost | None:
         """The same, if `more` happened too; `basis` is what it will be, where nothing was reserved before."""
         known = self.basis or basis
-        happened = _together(self._counted(), more)
+        happened = together(self.happened, more)
         return total(happened if known is None else known.accounted(happened), unit)
 
     def damage(self) -> list[str]:
@@ -543,19 +566,11 @@ class Ledger:
                 Costs.read(written)
             except Exception as error:
                 found.append(f"the cost {digest[:8]} cannot be read: {error}")
-        if self._row("SELECT COUNT(*) FROM entries WHERE kind = 'fact' AND name = ?", BASIS)[0] > 1:
-            found.append("its basis was changed, so neither of its sums is proven")
+        if self._row(_CHANGED, BASIS) is not None:
+            found.append("its basis was changed after an output, so neither sum is proven")
         if sorted(self._rows("SELECT * FROM counts")) != sorted(self._rows(COUNTED)):
             found.append("the counts are not those of the entries")
         return found
-
-
-def _together(one: Counted, other: Iterable[tuple[Costs, int]]) -> Counted:
-    """How often each cost occurs in both."""
-    found: dict[str, tuple[Costs, int]] = {}
-    for costs, times in (*one, *other):
-        found[costs.digest] = costs, found.get(costs.digest, (costs, 0))[1] + times
-    return list(found.values())
 
 
 def _check_bounds(basis: AdaptiveBasis, costs: Costs) -> None:

@@ -16,7 +16,7 @@ from sfumato.derive import Derivation, UnitDerivation
 from sfumato.errors import BudgetExceeded, LedgerError
 from sfumato.ledger.basis import AdaptiveBasis, Counted, LedgerBasis, PlanBasis
 from sfumato.ledger.ledger import Budget, Ledger
-from sfumato.ledger.spent import Cost, Costs
+from sfumato.ledger.spent import Cost, Costs, total
 
 
 @dataclass(frozen=True)
@@ -177,8 +177,24 @@ def planned_counts(derivation: Derivation, rounds: int, restarts: int = 0, check
     return [(costs, times if costs.is_nothing else times + again) for costs, times in counts]
 
 
+def affordable(planned: Callable[[int], Counted], rounds: int, unit: Unit, limits: tuple[Budget, ...]) -> int:
+    """So many rounds, or as many as a run's own budgets suffice for if they are planned: known before the first of them."""
+
+    def within(count: int) -> bool:
+        cost = total(planned(count), unit)
+        return cost is None or all(limit.spent(cost.world) <= limit.epsilon for limit in limits)
+
+    if not limits or within(rounds):
+        return rounds
+    low, high = 0, rounds - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if within(middle) else (low, middle - 1)
+    return low
+
+
 def basis_for(
-    own: Ledger, shared: Ledger | None, planned: Counted, adaptive: Callable[[], AdaptiveBasis] | None
+    own: Ledger, shared: Ledger | None, plan: Callable[[], PlanBasis], adaptive: Callable[[], AdaptiveBasis] | None
 ) -> LedgerBasis:
     """The basis that a run's first reservation states where there is none: that of the ledger that it shares.
 
@@ -187,8 +203,8 @@ def basis_for(
     if (found := own.basis) is not None:
         return found
     if shared is not None and (theirs := shared.basis) is not None:
-        return theirs if isinstance(theirs, AdaptiveBasis) else PlanBasis(tuple(planned))
-    return PlanBasis(tuple(planned)) if adaptive is None else adaptive()
+        return theirs if isinstance(theirs, AdaptiveBasis) else plan()
+    return plan() if adaptive is None else adaptive()
 
 
 def price_before(shared: Path | None, adaptive: bool, delta: float) -> Accountant:

@@ -22,6 +22,7 @@ from sfumato.engine.simulation import Progress, Simulation
 from sfumato.engine.workers import Factory, Here
 from sfumato.errors import BadValue, BudgetExceeded, LedgerError
 from sfumato.guarantee import Guarantee, check_delta
+from sfumato.ledger.basis import Counted
 from sfumato.ledger.ledger import Budget, Ledger
 from sfumato.ledger.spending import planned_counts
 from sfumato.objective import evaluate
@@ -160,15 +161,18 @@ class Run:
         """Pay for the basis, unless that was done before, and keep it; all that could be refused of training is, before."""
         prepared, request = self.prepared, self.prepared.request
         given = prepared.population, prepared.module, prepared.objective, request.device
-        _, trained = job_of(prepared.round, *given)
+        _, derivation = job_of(prepared.round, *given)
+
+        def trained(rounds: int) -> Counted:
+            return planned_counts(derivation, rounds, request.restarts, request.checkpoint_every)
+
         most = max(request.rounds, request.most_rounds)
-        also = planned_counts(trained, most, request.restarts, request.checkpoint_every)
         population = clients_of(prepared.request, basis.source)
         module = model_of(ModelRequest("logistic"), basis.shape, prepared.outputs)  # which nobody trains
         self._ledger = open_own(self.folder, population)
         step = simulate(
             basis.round, population, module, prepared.objective, rounds=1, resume=resume, step=STEP,
-            ledger=self._ledger, also=also, **self._same,
+            ledger=self._ledger, trained=trained, most_rounds=most, **self._same,
         )  # fmt: skip
         # if it was drawn before, it is kept where the step was left
         state = next((progress.state for progress in step), step.start.state)

@@ -32,7 +32,7 @@ from sfumato.engine.simulation import Simulation
 from sfumato.errors import BadValue, NotFinite
 from sfumato.exact_draws import below
 from sfumato.key import Key
-from sfumato.ledger.basis import adaptive_for
+from sfumato.ledger.basis import PlanBasis, adaptive_for
 from sfumato.ledger.ledger import Ledger
 from sfumato.ledger.spending import basis_for, open_shared, price_before
 from sfumato.ledger.spent import Cost, Costs
@@ -156,7 +156,10 @@ class Selection:
         costs, unit = Costs(self.costs), prepared.round.unit
         shares = None if shared is None else partial(adaptive_for, [(costs, 1)], unit, request.chosen_delta)
         facts: dict[str, Any] = {"run": name, "round": 0, "costs": costs, "seeded": seeded}
-        facts |= {"name": name if seeded else None, "basis": basis_for(own, shared, [(costs, 1)], shares)}
+        facts |= {
+            "name": name if seeded else None,
+            "basis": basis_for(own, shared, lambda: PlanBasis(((costs, 1),)), shares),
+        }
         return own, shared, [(held, held.reserve(**facts)) for held in (shared, own) if held is not None]
 
     def _best(self, root: Key, seeded: bool) -> tuple[Simulation, nn.Module, Settings, float]:
