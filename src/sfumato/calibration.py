@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from sfumato.account import calibrate_noise
+from sfumato.account.adaptive import FittedOrder
 from sfumato.account.event import Event, Unit, compose
 from sfumato.account.protocol import Accountant
 from sfumato.errors import BadValue
@@ -36,15 +38,42 @@ def calibrate(
     do the rounds that so many `restarts` repeat. `by` is what prices it: by default the tight accountants, for a plan.
     """
 
+    event = _event_of(round, rounds, population, dimension, before, restarts, checkpoint_every)
+    if dimension is None:
+        check_needs_no_dimension(with_noise(round, 1.0), population)
+    return with_noise(round, calibrate_noise(event, epsilon, delta, by=by or "auto"))
+
+
+def calibrate_with_order(round: Round, by: Accountant, **facts: Any) -> tuple[Round, float | None]:
+    """The same, and the order at which an adaptive ledger has to begin, where `by` still fits one to the run.
+
+    The noise is then found once more at that order, so that it is what any later run with these settings finds in the same ledger.
+    """
+    found = calibrate(round, by=by, **facts)
+    if not isinstance(by, FittedOrder):
+        return found, None
+    target = {"epsilon": facts.pop("epsilon"), "delta": facts.pop("delta")}
+    noise, _ = noise_and_clip(found)
+    assert noise is not None, "it was found"
+    price = by.at(_event_of(round, **{"dimension": None, **facts})(noise))
+    return calibrate(round, by=price, **target, **facts), price.order
+
+
+def _event_of(
+    round: Round,
+    rounds: int,
+    population: int,
+    dimension: int | None,
+    before: Event | None = None,
+    restarts: int = 0,
+    checkpoint_every: int = 1,
+) -> Callable[[float], Event]:
     def event(noise: float) -> Event:
         proof = with_noise(round, noise).derive(population=population, dimension=dimension or 1).primary
         found = proof.after(rounds + proof.every * proof.again(restarts, checkpoint_every))
         return found if before is None else compose(before, found)
 
-    if dimension is None:
-        check_needs_no_dimension(with_noise(round, 1.0), population)
-
-    return with_noise(round, calibrate_noise(event, epsilon, delta, by=by or "auto"))
+    return event
 
 
 def check_needs_no_dimension(round: Round, population: int) -> None:

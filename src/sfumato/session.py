@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato import recipes
-from sfumato.calibration import calibrate, noise_and_clip
+from sfumato.calibration import calibrate_with_order, noise_and_clip
 from sfumato.data.datasets import records_of
 from sfumato.data.loaders import loaded
 from sfumato.data.population import Population
@@ -102,16 +102,18 @@ def private(
     options |= {"optimizer": "sgd", "lr": 1.0}  # the update as it was released: what moves by it is the user's own
     options |= {} if noise_multiplier is None else {"noise_multiplier": noise_multiplier}
     round = recipes.build("dp-sgd", 1, options)
+    order = None
     if epsilon is not None:
         by = price_before(None if ledger is None else Path(ledger), adaptive, delta)
-        round = calibrate(round, epsilon=epsilon, delta=delta, rounds=steps, population=1, by=by)
+        target = {"epsilon": epsilon, "delta": delta}
+        round, order = calibrate_with_order(round, by, **target, rounds=steps, population=1)
     population = Population.from_list([found], name or "records", None if name is None else [name])
     counted = () if records is not None else (f"that there are {count} records is public: they were counted",)
     population = replace(population, assumes=(*counted, _BEGINNING))
     objective = loss if isinstance(loss, Objective) else Objective(loss)
     budget = None if epsilon is None else (epsilon, delta)
     kept: dict[str, Any] = {"shared_ledger": ledger, "force_ledger": force_ledger, "seed": seed, "budget": budget}
-    kept |= {"adaptive": adaptive, "delta": delta}
+    kept |= {"adaptive": adaptive, "order": order, "delta": delta}
     return Session(module, optimizer, round, population, objective, steps, delta, kept)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from sfumato.cli import run
+from sfumato.ledger.ledger import Ledger
 from sfumato.run.lock import Lock, is_held
 from sfumato.ui import plan
 from sfumato.ui.app import application
@@ -56,8 +57,12 @@ def test_the_noise_for_an_epsilon_is_the_one_that_plan_finds(
 
 
 def test_the_run_that_it_shows_costs_what_it_says(folder: Path) -> None:
-    trained = json.loads((folder / "real" / "run.json").read_text())
-    assert trained["epsilon"] == plan.cost(ASKED)["epsilon"] and trained["delta"] == ASKED.delta
+    trained, said = json.loads((folder / "real" / "run.json").read_text()), plan.cost(ASKED)
+    event, price = (
+        ASKED.setting.event(),
+        Ledger(folder / "real" / "ledger.sqlite", None).price,
+    )  # a shared ledger is adaptive
+    assert trained["epsilon"] == price.epsilon(event, ASKED.delta) > said["epsilon"] and trained["delta"] == ASKED.delta
 
 
 def test_the_curve_lies_just_under_the_one_that_curve_prints(client: Asker, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,14 +25,21 @@ def price_for(request: Request) -> Accountant:
 
 
 def budgeted(
-    round: Round, budgets: Budgets | None, request: Request, size: int, dimension: int, noise: float | None = None
+    round: Round,
+    budgets: Budgets | None,
+    request: Request,
+    size: int,
+    dimension: int,
+    noise: float | None = None,
+    order: float | None = None,
 ) -> tuple[Round, float | None]:
-    """The round, as it was where nobody has a budget of its own; and the Renyi order that clients' budgets were priced at, if an
-    adaptive ledger begins with it.
+    """The round, as it was where nobody has a budget of its own; and the Renyi order that it was priced at, if an adaptive ledger
+    begins with it.
 
-    An order has to be the same for all of them: it suits the run as it would be if each budget had an order of its own.
+    An order has to be the same for all budgets: it suits the run as it would be if each budget had an order of its own, if no
+    `order` is given.
     """
-    price = price_for(request)
+    price = price_for(request) if order is None else AtOrder(order)
     path = Path(request.ledger) if request.ledger else None
     held = None if path is None or not path.exists() else Ledger(path, None)
     if round.nonprivate or round.unproven:
@@ -43,7 +50,7 @@ def budgeted(
         proof = first.derive(population=size, dimension=dimension).primary
         price = AtOrder(order_for(proof.after(request.rounds), request.chosen_delta))
     found = _kept(round, budgets, held, request, size, dimension, noise, price)
-    return found, price.order if fits and isinstance(price, AtOrder) else None
+    return found, price.order if fits and isinstance(price, AtOrder) else order
 
 
 def _kept(

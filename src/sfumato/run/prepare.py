@@ -12,7 +12,7 @@ from torch import nn
 from sfumato import recipes
 from sfumato.account.event import Event
 from sfumato.budget.budgets import Budgets
-from sfumato.calibration import calibrate, with_noise
+from sfumato.calibration import calibrate_with_order, with_noise
 from sfumato.data.population import Population, PublicData
 from sfumato.errors import BadValue, nearest
 from sfumato.exact_round import secure
@@ -107,7 +107,7 @@ def prepare(
         shape = tuple(example(population, test).x.shape[1:])
     module = taking(model_of(request.model, shape, outputs), records.inputs)
     spent = None if basis is None else basis.event
-    round, order = round_of(request, found or {}, trained, budgets, source.public, Layout.of(module), spent)
+    round, order = round_and_order(request, found or {}, trained, budgets, source.public, Layout.of(module), spent)
     return Prepared(
         request=request,
         population=population,
@@ -171,8 +171,21 @@ def round_of(
     public: PublicData | None,
     layout: Layout,
     spent: Event | None = None,
+) -> Round:
+    """The Round with its noise, where so much was `spent` before the first."""
+    return round_and_order(request, found, round, budgets, public, layout, spent)[0]
+
+
+def round_and_order(
+    request: Request,
+    found: Mapping[str, Any],
+    round: Round,
+    budgets: Budgets | None,
+    public: PublicData | None,
+    layout: Layout,
+    spent: Event | None = None,
 ) -> tuple[Round, float | None]:
-    """The Round with its noise, where so much was `spent` before the first; and the order that clients' budgets were priced at."""
+    """The same, and the Renyi order that clients' own budgets were priced at, if an adaptive ledger begins here."""
     clients = request.data.clients
     if request.pieces is not None:
         return round, None
@@ -183,20 +196,21 @@ def round_of(
         return budgeted(round, budgets, request, clients, dimension, request.options.get("noise_multiplier"))
     if (noise_multiplier := found.get("noise_multiplier")) is not None:
         return (with_noise(round, noise_multiplier) if request.epsilon and not request.noise_is_given else round), None
+    order = None
     if request.epsilon is not None and not request.noise_is_given:
-        target = {"epsilon": request.epsilon, "delta": request.chosen_delta}
-        round = calibrate(
+        round, order = calibrate_with_order(
             round,
-            **target,
+            price_for(request),
+            epsilon=request.epsilon,
+            delta=request.chosen_delta,
             rounds=max(request.rounds, request.most_rounds),
             population=clients,
             dimension=dimension,
             before=spent,
             restarts=request.restarts,
             checkpoint_every=request.checkpoint_every,
-            by=price_for(request),
         )
-    return budgeted(round, None, request, clients, dimension)
+    return budgeted(round, None, request, clients, dimension, order=order)
 
 
 def _check_records(data: DataRequest, built: Round) -> None:

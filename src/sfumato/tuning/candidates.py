@@ -9,7 +9,7 @@ from typing import Any
 
 from sfumato.calibration import noise_and_clip
 from sfumato.errors import BadValue
-from sfumato.run.prepare import Prepared, built, refuse_unrequested, round_of
+from sfumato.run.prepare import Prepared, built, refuse_unrequested, round_and_order
 from sfumato.run.request import Request
 from sfumato.run.settings_text import parse_setting
 from sfumato.update import Layout
@@ -54,7 +54,7 @@ def with_settings(prepared: Prepared, settings: Settings, *, noise: float | None
     layout = Layout.of(prepared.module)
     trained = built(request, prepared.public, prepared.outputs)
     refuse_unrequested(request, trained)
-    round, order = round_of(request, found, trained, prepared.budgets, prepared.public, layout)
+    round, order = round_and_order(request, found, trained, prepared.budgets, prepared.public, layout)
     return replace(prepared, request=request, round=round, order=order)
 
 

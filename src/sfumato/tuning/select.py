@@ -18,6 +18,7 @@ from typing import Any
 from safetensors.torch import save
 from torch import nn
 
+from sfumato.account.adaptive import FittedOrder
 from sfumato.account.calibrate import calibrate_noise
 from sfumato.account.event import Event, GaussianEvent, Relation, Unit, compose
 from sfumato.account.selected import Selected, runs
@@ -32,7 +33,7 @@ from sfumato.engine.simulation import Simulation
 from sfumato.errors import BadValue, NotFinite
 from sfumato.exact_draws import below
 from sfumato.key import Key
-from sfumato.ledger.basis import PlanBasis, adaptive_for
+from sfumato.ledger.basis import AdaptiveBasis, PlanBasis
 from sfumato.ledger.ledger import Ledger
 from sfumato.ledger.spending import basis_for, open_shared, price_before
 from sfumato.ledger.spent import Cost, Costs
@@ -67,6 +68,7 @@ class Selection:
     law: Law
     costs: Mapping[Unit, Cost]
     plan: Plan  # how clients are computed
+    order: float | None = None  # at which an adaptive ledger begins with it
 
     @staticmethod
     def of(prepared: Prepared, tried: Sequence[Settings], law: Law) -> Selection:
@@ -98,6 +100,12 @@ class Selection:
 
         by = price_before(Path(request.ledger) if request.ledger else None, False, request.chosen_delta)
         noise = calibrate_noise(event, request.epsilon, request.chosen_delta, by=by)
+        order = None
+        if isinstance(
+            by, FittedOrder
+        ):  # and once more at that order, as any later selection in the same ledger finds it
+            by = by.at(event(noise))
+            noise, order = calibrate_noise(event, request.epsilon, request.chosen_delta, by=by), by.order
         candidates = tuple(with_settings(prepared, settings, noise=noise) for settings in tried)
         planned = priced(with_noise(plain, noise))
         if any(one.request.rounds != request.rounds or not _alike(priced(one.round), planned) for one in candidates):
@@ -105,7 +113,7 @@ class Selection:
                 "tune --pay: the settings that are tried must all cost the same, and these do not. Vary learning rates, clip or "
                 "momentum, and no rounds, sampling or noise."
             )
-        return Selection(candidates, tuple(tried), scoring, law, planned, _plan(candidates, scoring))
+        return Selection(candidates, tuple(tried), scoring, law, planned, _plan(candidates, scoring), order)
 
     def run(self, folder: Path, seed: int | None = None) -> Simulation:
         """Pay, run, and leave the best in the folder as a run; what it gives back has the guarantee.
@@ -153,8 +161,8 @@ class Selection:
         own = Ledger(folder / "ledger.sqlite", population.name, population.identity)
         given = Path(request.ledger) if request.ledger else None
         shared = open_shared(own, given, name, population, derivation, seeded, request.force_ledger)
-        costs, unit = Costs(self.costs), prepared.round.unit
-        shares = None if shared is None else partial(adaptive_for, [(costs, 1)], unit, request.chosen_delta)
+        costs = Costs(self.costs)
+        shares = None if self.order is None else partial(AdaptiveBasis, self.order)
         facts: dict[str, Any] = {"run": name, "round": 0, "costs": costs, "seeded": seeded}
         facts |= {
             "name": name if seeded else None,
