@@ -32,6 +32,7 @@ from sfumato.federation.certificates import (
     make_signing_key,
     private_folder,
 )
+from sfumato.federation.node.policy import PLAN
 from sfumato.federation.node.server import signing_path
 from sfumato.federation.server import prepared_for, terms_of
 from sfumato.federation.settings import Member, Settings, write_registry
@@ -179,6 +180,7 @@ def _node(
                 "smallest_noise": noise or 0.0,
                 "smallest_cohort": max(1, math.floor(prepared.round.sample.expected(prepared.population.size))),
                 "promise": "suffices" if primary.server is None or _follows(prepared, place) else "refused",
+                "basis": PLAN,
             },
         ),
         (f"allow.data.{name}", _budget(primary, request)),

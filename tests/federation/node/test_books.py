@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from sfumato.account import accountant
+from sfumato.account.adaptive import AtOrder, order_for
 from sfumato.account.event import Event, Repeated, Unit
 from sfumato.data.population import Client, Population
 from sfumato.federation.node.costs import Dues
@@ -24,10 +26,11 @@ from tests.federation.node.helpers import PEOPLE, ledger_of, letter_of, node_of,
 BUDGET = Budget(1.0, 1e-5)
 
 
-def price(event: Event | None, unit: Unit = Unit.CLIENT) -> Budget:
-    """A budget for exactly this."""
+def price(event: Event | None, planned: Event, unit: Unit = Unit.CLIENT) -> Budget:
+    """A budget for exactly this, at the order that suits what the terms of the first run plan."""
     assert event is not None
-    return replace(BUDGET, epsilon=BUDGET.spent(event), unit=unit)
+    by = AtOrder(order_for(planned, BUDGET.delta))
+    return replace(BUDGET, epsilon=BUDGET.spent(event, by=by), unit=unit)
 
 
 def less(budget: Budget) -> Budget:
@@ -45,7 +48,7 @@ def event_of(terms: Terms) -> Event:
 
 @pytest.mark.parametrize("where", ["set", "total"])
 def test_a_budget_of_answers_is_reached_and_not_passed(tmp_path: Path, where: str) -> None:
-    three = price(Repeated(event_of(PRIVATE), 3))
+    three = price(Repeated(event_of(PRIVATE), 3), Repeated(event_of(PRIVATE), 5))
     code = "refused.total" if where == "total" else "refused.epsilon"
     limits: dict[str, Any] = {"total": three} if where == "total" else {"budgets": {"set": three}}
     node = node_of(tmp_path / "a", **limits)
@@ -62,7 +65,7 @@ def test_a_budget_of_answers_is_reached_and_not_passed(tmp_path: Path, where: st
 
 @pytest.mark.parametrize("where", ["set", "total"])
 def test_a_budget_for_a_promise_must_suffice_for_all_of_it(tmp_path: Path, where: str) -> None:
-    five = price(Repeated(event_of(PROMISED), 5))
+    five = price(Repeated(event_of(PROMISED), 5), Repeated(event_of(PROMISED), 5))
     code = "refused.total" if where == "total" else "refused.epsilon"
 
     def limits(budget: Budget) -> dict[str, Any]:
@@ -79,6 +82,22 @@ def test_a_budget_for_a_promise_must_suffice_for_all_of_it(tmp_path: Path, where
     assert node(letter_of(PROMISED, number=4)).kind == "ok"  # its reply is stored
 
 
+@pytest.mark.parametrize("terms", [PRIVATE, PROMISED])
+def test_a_data_set_for_one_run_costs_its_plan_and_refuses_what_goes_beyond(tmp_path: Path, terms: Terms) -> None:
+    event = Repeated(event_of(terms), 5)
+    exact = accountant().epsilon(event, BUDGET.delta)
+    limits: dict[str, Any] = {"budgets": {"set": replace(BUDGET, epsilon=exact)}, "basis": "plan"}
+    node = node_of(tmp_path, **limits)
+    assert node(letter_of(terms)).kind == "ok"
+    ledger = ledger_of(tmp_path)
+    spent = ledger.spent(Unit.CLIENT)
+    assert spent is not None and spent.world == event and ledger.price.epsilon(event, BUDGET.delta) == exact
+    assert [node(letter_of(terms, number=number)).kind for number in range(1, 5)] == ["ok"] * 4
+    roomy: dict[str, Any] = {**limits, "budgets": {"set": replace(BUDGET, epsilon=10 * exact)}}
+    assert node_of(tmp_path, **roomy)(letter_of(replace(terms, run="other"), number=0)).kind == "refused.plan"
+    assert ledger_of(tmp_path).assumptions == ledger.assumptions and not ledger_of(tmp_path).damage()
+
+
 def test_an_answer_of_one_run_is_no_promise_of_another(tmp_path: Path) -> None:
     """Answers stand in the ledger under the name of their run: under this one, as a promise that had been recorded."""
     log: list[str] = []
@@ -92,7 +111,7 @@ def test_an_answer_of_one_run_is_no_promise_of_another(tmp_path: Path) -> None:
 
 def test_the_total_is_over_data_sets(tmp_path: Path) -> None:
     store_records(tmp_path)
-    three = price(Repeated(event_of(PRIVATE), 3))
+    three = price(Repeated(event_of(PRIVATE), 3), Repeated(event_of(PRIVATE), 5))
     limits: dict[str, Any] = {"budgets": {name: replace(three, epsilon=100.0) for name in ("a", "b")}, "total": three}
     first, second = (node_of(tmp_path, name=name, **limits) for name in ("a", "b"))
     other = replace(PRIVATE, run="other")
@@ -111,7 +130,7 @@ def test_the_same_promise_for_two_data_sets_counts_twice(tmp_path: Path) -> None
 
 
 def test_a_budget_that_was_changed_or_taken_away_holds_at_once(tmp_path: Path) -> None:
-    one = price(event_of(PRIVATE))
+    one = price(event_of(PRIVATE), Repeated(event_of(PRIVATE), 5))
     assert node_of(tmp_path, budgets={"set": one})(letter_of(PRIVATE, number=0)).kind == "ok"
     assert node_of(tmp_path, budgets={"set": one})(letter_of(PRIVATE, number=1)).kind == "refused.epsilon"
     unlimited = node_of(tmp_path)

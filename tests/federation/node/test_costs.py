@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato import AddNoise, Clip, DpSgd, Everyone, Gaussian, NoiseShare, Poisson, RealisedMean, SecureSum
+from sfumato.account.adaptive import AtOrder, order_for
 from sfumato.account.event import Event, GaussianEvent, Nothing, PoissonSampled, Relation, Repeated, Unit, compose
 from sfumato.data.population import PublicData, Records
 from sfumato.federation.node.asked import Asked
@@ -44,7 +45,7 @@ def asked_in(
     opening = replace(one.question.opening, number=number)
     question = replace(one.question, opening=opening, attempt=attempt, planned=planned, since=since)
     agreement = replace(one.agreement, terms=replace(one.agreement.terms, rounds=rounds))
-    return Asked(question, agreement, replace(one.dues, promised={Unit.CLIENT: proof}))
+    return Asked(question, agreement, replace(one.dues, promised={Unit.CLIENT: proof}, rounds=rounds))
 
 
 def count_of(event: Event) -> int:
@@ -145,7 +146,8 @@ def test_what_is_heard_at_the_end_goes_as_far_as_the_budget(
     books = empty_books()
     event = PoissonSampled(0.5, GaussianEvent(1.0))
     budget = Budget(1.0, 1e-5)
-    limit = budget.spent(Repeated(event, affordable))
+    price = AtOrder(order_for(Repeated(event, rounds), budget.delta))
+    limit = budget.spent(Repeated(event, affordable), by=price)
     books.own.set_budget(replace(budget, epsilon=limit))
     asked = asked_in(rounds, 0, 0, rounds + more, 1, None)
     assert asked.dues.promised[Unit.CLIENT].world == event

@@ -94,7 +94,7 @@ def test_what_was_spent_in_words(tmp_path: Path) -> None:
     assert node_of(tmp_path, **limits)(letter_of(terms_of(rounds=2))).kind == "ok"
     cost = ledger_of(tmp_path).spent(Unit.CLIENT)
     assert cost is not None
-    spent = rounded_up(Budget(50.0, 1e-5).spent(cost.world), 4)
+    spent = rounded_up(Budget(50.0, 1e-5).spent(cost.world, by=ledger_of(tmp_path).price), 4)
     assert f"of which {spent} was spent in 1 reservations" in said(tmp_path, **limits)
     assert node_of(tmp_path, nonprivate=True)(letter_of(terms_of("fedavg", run="b"))).kind == "ok"
     assert "what is not proven was spent, so nothing is left" in said(tmp_path, **limits)

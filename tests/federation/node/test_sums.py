@@ -86,7 +86,7 @@ def test_a_session_more_than_the_budget_is_refused(tmp_path: Path) -> None:
     spent = Budget(float("inf"), 1e-5)
     budget = ledger_of(tmp_path / "0").spent(next(iter(nodes.agreement.derivation.units)))
     assert budget is not None
-    limit = spent.spent(budget.world) * 1.01
+    limit = spent.spent(budget.world, by=ledger_of(tmp_path / "0").price) * 1.01
     strict = Nodes(tmp_path / "strict", Power.ACTIVE, {"budgets": {"set": Budget(limit, 1e-5)}})
     strict.sum_of(EVERYBODY)
     with pytest.raises(GaveUp):

@@ -3,6 +3,10 @@
 An own answer is one reservation. A promise is one reservation for as many rounds as the server says that the run will have, and
 one more whenever it says more; its run is called `promise:NAME`, and its round is the last one that it covers. What was reserved is
 never taken back, so a crash, a refusal further on or an answer that never arrives can only make a ledger say more than was spent.
+
+A server sees what a node answered before it asks again, so its ledgers are adaptive: their sums are at one Renyi order, which suits
+the first run. With `basis = "plan"` in node.toml a data set is there for one run, whose terms are fixed before its first answer:
+the tight accountants price that run as a whole, and what goes beyond it is refused.
 """
 
 from __future__ import annotations
@@ -14,16 +18,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sfumato.digest import digest
 from sfumato.errors import BudgetExceeded, CannotAccount, LedgerError
 from sfumato.federation.node.costs import Dues, Heard
-from sfumato.federation.node.policy import Policy
+from sfumato.federation.node.policy import PLAN, Policy
 from sfumato.federation.node.rules import Refused
+from sfumato.guarantee import default_delta
+from sfumato.ledger.basis import LedgerBasis, PlanBasis, adaptive_for, together
 from sfumato.ledger.ledger import PROMISE, Budget, Ledger
 from sfumato.ledger.spent import Costs
 
 _TOO_MUCH = ("refused.epsilon", "refused.total")
+_UNPLANNED = "refused.plan"
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,7 @@ class Books:
     own: Ledger
     total: Ledger
     name: str
+    is_plan: bool = False
 
     @staticmethod
     @contextmanager
@@ -45,7 +54,7 @@ class Books:
             own = _opened(policy.place / "ledger.sqlite", policy.name, policy.budget, make)
             total = _opened(policy.folder / "total.sqlite", "all data sets", policy.total, make)
             with own.connected(), total.connected():
-                yield Books(own, total, policy.name)
+                yield Books(own, total, policy.name, policy.basis == PLAN)
 
     def heard(self, run: str) -> Heard:
         """How much of a promise is recorded."""
@@ -60,10 +69,10 @@ class Books:
             return
         costs = dues.of_promise(before, now)
         if dry:
-            self.check(costs)
+            self.check(dues, costs)
             return
         name = digest("promise", self.name, run, before.count, before.anew, now.count, now.anew, terms)
-        self._reserve(PROMISE + run, now.count - 1, int(now.anew), name, costs, seeded)
+        self._reserve(PROMISE + run, now.count - 1, int(now.anew), name, dues, costs, seeded)
 
     def promise_most(self, dues: Dues, run: str, told: Heard, rounds: int, terms: str, seeded: bool) -> None:
         """Record as much of a promise as the budgets suffice for: all, or without some rounds that were begun again, or nothing."""
@@ -74,7 +83,7 @@ class Books:
             try:
                 self.promise(dues, run, part, terms, seeded, dry)
             except Refused as refusal:
-                if refusal.code in _TOO_MUCH:
+                if refusal.code in (*_TOO_MUCH, _UNPLANNED):
                     return False
                 raise
             return True
@@ -96,29 +105,55 @@ class Books:
             return
         costs = dues.of_one_answer()
         if dry:
-            self.check(costs)
+            self.check(dues, costs)
             return
         if dues.trusting:
             self.own.note_trusting()
             self.total.note_trusting()
-        self._reserve(run, round, attempt, name, costs, seeded)
+        self._reserve(run, round, attempt, name, dues, costs, seeded)
 
-    def check(self, costs: Costs) -> None:
-        """Refuse what the budgets do not suffice for, and write nothing."""
+    def check(self, dues: Dues, costs: Costs) -> None:
+        """Refuse what the budgets do not suffice for, and what goes beyond a plan; write nothing."""
         for ledger, code in zip((self.own, self.total), _TOO_MUCH, strict=True):
             with _within(ledger, code):
-                ledger.check(costs)
+                ledger.check(costs, self._basis(ledger, dues))
+        basis = self._basis(self.own, dues)
+        if (
+            isinstance(basis, PlanBasis)
+            and basis.counts
+            and basis.is_exceeded(together(self.own.happened, [(costs, 1)]))
+        ):
+            raise Refused(
+                _UNPLANNED, f'{self.name} is there for one run (basis = "plan"), and this goes beyond its terms'
+            )
 
-    def _reserve(self, run: str, round: int, attempt: int, name: str, costs: Costs, seeded: bool) -> None:
+    def _basis(self, ledger: Ledger, dues: Dues) -> LedgerBasis:
+        """What a ledger's first reservation states, or stated: the plan is that of the terms, before their first answer."""
+        if (found := ledger.basis) is not None:
+            return found
+        if self.is_plan and ledger is self.own:
+            return PlanBasis(tuple(dues.planned))
+        budget = ledger.budget or self.own.budget
+        unit, delta = (min(dues.units), default_delta(None)) if budget is None else (budget.unit, budget.delta)
+        return adaptive_for(dues.planned, unit, delta)
+
+    def _reserve(self, run: str, round: int, attempt: int, name: str, dues: Dues, costs: Costs, seeded: bool) -> None:
         """In the ledger of all first: what is reserved there and nowhere else still counts there.
 
         The own budget is looked at before, so that what it refuses is not reserved anywhere.
         """
-        with _within(self.own, _TOO_MUCH[0]):
-            self.own.check(costs)
+        self.check(dues, costs)
+        facts: dict[str, Any] = {
+            "run": run,
+            "round": round,
+            "attempt": attempt,
+            "name": name,
+            "costs": costs,
+            "seeded": seeded,
+        }
         for ledger, code in zip((self.total, self.own), reversed(_TOO_MUCH), strict=True):
             with _within(ledger, code):
-                ledger.reserve(run=run, round=round, attempt=attempt, name=name, costs=costs, seeded=seeded)
+                ledger.reserve(**facts, basis=self._basis(ledger, dues))
 
 
 @contextmanager
@@ -139,7 +174,8 @@ def _within(ledger: Ledger, code: str) -> Iterator[None]:
         yield
     except (BudgetExceeded, CannotAccount):
         budget, whose = ledger.budget, ledger.fact("population")
-        assert budget is not None, "without a budget none is passed"
+        if budget is None:
+            raise Refused(code, f"not all of what this would cost {whose} has a price") from None
         raise Refused(
             code,
             f"too little is left of epsilon {budget.epsilon:g} at delta {budget.delta:g} for each {budget.unit} of {whose}, or "

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from sfumato.account.event import Event, Nothing, Repeated, Unit
 from sfumato.derive import UnitDerivation
 from sfumato.federation.terms import Agreement
+from sfumato.ledger.basis import Counted
 from sfumato.ledger.spent import Cost, Costs
 from sfumato.pieces.channel import SecureSum
 from sfumato.secure_sum import Power
@@ -40,6 +41,7 @@ class Dues:
     trusting: frozenset[Unit] = (
         frozenset()
     )  # of the own ones, those that are true of a server that follows the secure sum
+    rounds: int = 1  # of the run, by its terms
 
     @staticmethod
     def of(agreement: Agreement, client: int) -> Dues:
@@ -50,11 +52,17 @@ class Dues:
             kind[unit] = proof
         active = agreement.terms.sum.get("power") == Power.ACTIVE.value
         trusting = (unit for unit, proof in own.items() if not active and _is_summed(agreement, part_of(proof, client)))
-        return Dues(client, own, promised, frozenset(trusting))
+        return Dues(client, own, promised, frozenset(trusting), agreement.terms.rounds)
 
     @property
     def units(self) -> set[Unit]:
         return {*self.own, *self.promised}
+
+    @property
+    def planned(self) -> Counted:
+        """The most that the run can cost by its terms: the promise of all its rounds, and an answer in each of them."""
+        promise = [(self.of_promise(Heard(), Heard(self.rounds)), 1)] if self.promised else []
+        return [*promise, *([(self.of_one_answer(), self.rounds)] if self.own else [])]
 
     def of_one_answer(self) -> Costs:
         """What one more answer costs; what the server has promised pays for the other units."""

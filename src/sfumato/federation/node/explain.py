@@ -12,7 +12,7 @@ from sfumato.errors import SfumatoError
 from sfumato.federation.node.books import Books
 from sfumato.federation.node.costs import Dues, Heard
 from sfumato.federation.node.own_data import Loaded, own_data
-from sfumato.federation.node.policy import ANY, LIBRARY, SUFFICES, Policy
+from sfumato.federation.node.policy import ANY, LIBRARY, PLAN, SUFFICES, Policy
 from sfumato.federation.node.rules import Refused, judged
 from sfumato.federation.terms import Terms, declared_example
 from sfumato.guarantee import rounded_up
@@ -64,6 +64,11 @@ def _sentences(policy: Policy, books: Books) -> Iterator[str]:
         if policy.promise == SUFFICES
         else "a server's promise to add noise, or to follow the protocol of a secure sum: does not suffice, so only what is "
         "private when it leaves is allowed"
+    )
+    yield (
+        "accounting: one run, whose terms are the plan; what goes beyond them is refused"
+        if policy.basis == PLAN
+        else "accounting: any runs, at one Renyi order that suits the first"
     )
     allowed = {
         "runs that prove nothing": policy.unproven,

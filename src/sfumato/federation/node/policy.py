@@ -27,6 +27,7 @@ from sfumato.run.settings_text import typed
 ANY = "any"  # in place of recipes: any of them, and rounds that are none
 LIBRARY = "library"  # in lists of models and features: all that the library has by name
 SUFFICES, REFUSED = "suffices", "refused"
+ADAPTIVE, PLAN = "adaptive", "plan"  # what the ledger of a data set proves: any runs, or one whose terms are its plan
 _LONGEST = 3600.0  # seconds for which a reply may be held back
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -54,6 +55,7 @@ class Policy:
     shared_keys: bool = False
     unproven: bool = False
     nonprivate: bool = False
+    basis: str = ADAPTIVE
     budgets: Mapping[str, Budget] = field(default_factory=dict)
     total: Budget | None = None
     records: DeclaredRecords | None = None
@@ -70,6 +72,8 @@ class Policy:
             raise BadValue(f"allow.smallest_noise={self.smallest_noise}: a noise multiplier, at least 0, e.g. 1.0.")
         if self.promise not in (SUFFICES, REFUSED):
             raise BadValue(f"allow.promise={self.promise!r}: {nearest(self.promise, [SUFFICES, REFUSED])}")
+        if self.basis not in (ADAPTIVE, PLAN):
+            raise BadValue(f"allow.basis={self.basis!r}: {nearest(self.basis, [ADAPTIVE, PLAN])}")
         for name in (self.name, *self.budgets):
             if not _NAME.fullmatch(name):
                 raise BadValue(f"{name!r} names no data set. Use letters, digits, dots and dashes, e.g. hospital-7.")
