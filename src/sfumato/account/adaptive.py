@@ -74,21 +74,21 @@ class AtOrder:
         known = known_cost(event)
         if known is not None:
             return known
-        return max(epsilon(divergence(own, self.order), self.order, delta) for own in dearest(event))
+        return epsilon(divergence(event, self.order), self.order, delta)
 
     def delta(self, event: Event, epsilon: Real) -> float:
         check_epsilon(epsilon)
         known = known_cost(event)
         if known is not None:
             return float(known > 0)
-        return max(_delta(divergence(own, self.order), self.order, epsilon) for own in dearest(event))
+        return _delta(divergence(event, self.order), self.order, epsilon)
 
     def tradeoff(self, event: Event, false_positive_rate: Real) -> float:
         check_rate(false_positive_rate)
         known = known_cost(event)
         if known is not None:
             return 0.0 if known else 1.0 - false_positive_rate
-        rho = max(divergence(own, self.order) for own in dearest(event))
+        rho = divergence(event, self.order)
         epsilons = np.append(0.0, np.geomspace(1e-6, 600.0, 400))
         deltas = np.array([_delta(rho, self.order, float(each)) for each in epsilons])
         return tradeoff_from_profile(epsilons, deltas, false_positive_rate)
@@ -155,7 +155,7 @@ def divergence(event: Event, order: float) -> float:
     4.0
     """
     _check_order(order)
-    found = [_summed(own, (float(order),)) for own in each_client(event)]
+    found = [_summed(own, (float(order),)) for own in dearest(each_client(event))]
     if (infinite := max(one.infinite for one in found)) > INFINITE:
         raise CannotAccount(
             f"{event.words()}: its privacy loss is infinite with a probability of up to {infinite:.3g}, more than an adaptive "
@@ -174,7 +174,7 @@ def order_for(event: Event, delta: Real) -> float:
     6.66
     """
     check_delta(delta)
-    clients = [_summed(own, ORDERS).rho for own in each_client(compose(event))]
+    clients = [_summed(own, ORDERS).rho for own in dearest(each_client(compose(event)))]
     orders = np.array(ORDERS)
     return ORDERS[int(np.argmin(np.max([epsilon_from_rdp(orders, rho, delta) for rho in clients], axis=0)))]
 

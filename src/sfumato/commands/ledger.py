@@ -24,6 +24,12 @@ def ledger(
     budgets: Annotated[
         Path | None, typer.Option(help="Set each client's own budget, from a file: it stops alone.")
     ] = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option(
+            help="Make the ledger of several runs that a file plans; without a plan, a shared ledger is adaptive."
+        ),
+    ] = None,
     export: Annotated[Path | None, typer.Option(help="Write everything to a JSON file.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Check the file; exit status 2 if it is damaged.")] = False,
     json: Json = False,
@@ -34,6 +40,10 @@ def ledger(
     from sfumato.ledger.ledger import Budget, Ledger
     from sfumato.report.ledgers import contents, guarantees, lines, reading_delta
 
+    if plan is not None:
+        from sfumato.run.several import store_plan
+
+        store_plan(file, plan)
     book = Ledger(file / LEDGER if file.is_dir() else file, None)
     if damage := book.damage():
         raise LedgerError(f"{file} is damaged: " + "; ".join(damage))

@@ -16,7 +16,7 @@ from sfumato.guarantee import default_delta, rounded_up
 from sfumato.pieces.law_names import LAWS
 from sfumato.planning.price import Price, price
 from sfumato.planning.setting import parse_noise, parse_relation
-from sfumato.planning.solve import Alternative, Plan, Question, alternatives, solve
+from sfumato.planning.solve import AdaptivePrice, Alternative, Plan, Question, adaptive_price, alternatives, solve
 from sfumato.planning.words import caution
 
 
@@ -75,10 +75,11 @@ def plan(
         found = solve(question)
         seconds = time.perf_counter() - start
         others = alternatives(found, accountant) if table else []
-        priced = price(found.setting, found.delta, accountant)
+        priced, free = price(found.setting, found.delta, accountant), adaptive_price(found, epsilon)
         said = caution(found.delta, found.clients, "client") if found.clients else ""
         answer = {**_answer(found, others, priced, seconds), "caution": said}
-        show(answer, [*_lines(found, others, priced), *cautioned(said)], json)
+        answer["adaptive"] = None if free is None else asdict(free)
+        show(answer, [*_lines(found, others, priced, free), *cautioned(said)], json)
 
 
 def _refuse_unused(applies: bool, options: dict[str, Any], why: str) -> None:
@@ -101,7 +102,7 @@ def _answer(found: Plan, others: list[Alternative], priced: Price, seconds: floa
     }
 
 
-def _lines(found: Plan, others: list[Alternative], priced: Price) -> list[str]:
+def _lines(found: Plan, others: list[Alternative], priced: Price, free: AdaptivePrice | None) -> list[str]:
     setting, answer = found.setting, priced.to_json()
     turns, noise = "queries" if setting.votes else "rounds", rounded_up(setting.law.noise_multiplier, 5)
     of, norms = (unit_of(setting.votes, 2), " votes") if setting.votes else ("times the clip norm", " clip norms")
@@ -120,6 +121,12 @@ def _lines(found: Plan, others: list[Alternative], priced: Price) -> list[str]:
         f"noise        {setting.law_name}, {noise} {of}; sensitivity {answer['sensitivity']:g}{norms}",
         f"cohort       {answer['sampling']}; {setting.rounds:,} {turns}",
     ]
+    if free is not None:
+        needed = "" if free.noise is None else f"; noise {rounded_up(free.noise, 5)} for epsilon {found.epsilon:.5g}"
+        epsilon = rounded_up(free.epsilon, 5)
+        lines.append(
+            f"adaptive     epsilon {epsilon} at Renyi order {free.order:.4g} (--adaptive, shared ledgers){needed}"
+        )
     if found.signal_to_noise is not None:
         lines.append(f"signal       {_signal(found)}")
     if others:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from sfumato.account.adaptive import FittedOrder
 from sfumato.account.calibrate import calibrate_noise
 from sfumato.account.checks import LARGEST_ROUNDS, check_delta, check_rounds, check_target
 from sfumato.account.event import Relation, Unit
@@ -144,6 +145,32 @@ def solve(question: Question) -> Plan:
             setting = _setting(question)
     clients = setting.sample.population or question.clients
     return Plan(opened, setting, cost(setting), question.delta, clients, question.dimension)
+
+
+@dataclass(frozen=True)
+class AdaptivePrice:
+    """What a plan costs where it is not fixed before the first round: at one Renyi order, as in a shared ledger.
+
+    `noise` is what the same epsilon needs there, where the noise was what the plan left open.
+    """
+
+    epsilon: float
+    order: float
+    noise: float | None = None
+
+
+def adaptive_price(plan: Plan, target: float | None) -> AdaptivePrice | None:
+    """The same setting in an adaptive ledger that begins with it; None where no Renyi bound of its event is known."""
+    event = plan.setting.event()
+    try:
+        price = FittedOrder(plan.delta).at(event)
+        noise = None
+        if plan.solved == "noise" and target is not None:
+            fitted = FittedOrder(plan.delta)
+            noise = calibrate_noise(lambda size: plan.setting.at(size).event(), target, plan.delta, by=fitted)
+        return AdaptivePrice(price.epsilon(event, plan.delta), price.order, noise)
+    except CannotAccount:
+        return None
 
 
 def alternatives(plan: Plan, by: str = "auto") -> list[Alternative]:

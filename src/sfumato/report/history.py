@@ -56,7 +56,7 @@ def tradeoff(runs: Sequence[Record]) -> Plot | None:
     """What nobody can avoid who tells a unit's presence; None if nothing is proven, or no ledger says what happened."""
     curves = []
     for group in grouped(runs):
-        known = [telling(run.event) for run in group.runs] if group.proven else []
+        known = [telling(run.event, run.price) for run in group.runs] if group.proven else []
         told = [found.curve for found in known if found is not None]
         if told and len(told) == len(known):
             alarms = tuple(at for at, _ in told[0])  # the same for all

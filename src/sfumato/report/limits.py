@@ -33,14 +33,14 @@ def limits(run: Record) -> Html:
         return join(heading, element("p", _NOT_PROVEN))
     spent = figure(epsilon_by_round([run]), "Epsilon by round", _NO_ROUNDS)
     drawn = figure(tradeoff([run]), _TITLE, _NO_EVENT)
-    known = telling(run.event)
+    known = telling(run.event, run.price)
     words = _words(run, known) if known is not None else None
     return join(heading, words, element("div", drawn, spent, class_="pictures"))
 
 
 def found_at_most(runs: Sequence[Record], alarms: float = 0.01) -> str:
     """The most that anybody finds, in any one of these runs, who accepts so many false alarms; missing where not all is known."""
-    known = [telling(run.event) if run.proven else None for run in runs]
+    known = [telling(run.event, run.price) if run.proven else None for run in runs]
     found = [one.found(alarms) for one in known if one is not None]
     return share_up(max(found)) if found and len(found) == len(known) else MISSING
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.account.event import Event, Unit
+from sfumato.account.protocol import Accountant
 from sfumato.errors import BadValue, DataError, SfumatoError
 from sfumato.ledger.ledger import Ledger
 from sfumato.run.schema import read_summary, read_text
@@ -44,6 +45,7 @@ class Record:
     event: Event | None = (
         None  # what its guarantee is the price of; None where the ledger is not there, or not readable
     )
+    price: Accountant | None = None  # what prices it, by the basis of that ledger
 
     def text(self, key: str) -> str:
         """A value of run.json as text; empty where there is none."""
@@ -130,19 +132,20 @@ def distinct_names(folders: Sequence[Path]) -> list[str]:
 def _read(folder: Path, name: str) -> Record:
     summary = read_summary(folder)
     toml, audit = read_text(folder / "run.toml") or "", _audit(folder / "audit.json")
-    event = _event(folder / "ledger.sqlite", str(summary["unit"]))
-    return Record(name, summary, _points(folder / "metrics.jsonl"), toml, audit, event)
+    event, price = _event(folder / "ledger.sqlite", str(summary["unit"]))
+    return Record(name, summary, _points(folder / "metrics.jsonl"), toml, audit, event, price)
 
 
-def _event(path: Path, unit: str) -> Event | None:
+def _event(path: Path, unit: str) -> tuple[Event | None, Accountant | None]:
     """What everyone has seen of one unit, as the run's own ledger has it; a report of a run without one is still a report."""
     if not path.exists() or unit not in list(Unit):
-        return None
+        return None, None
     try:
-        spent = Ledger(path, None).spent(Unit(unit))
+        book = Ledger(path, None)
+        spent, price = book.spent(Unit(unit)), book.price
     except (SfumatoError, sqlite3.Error, ValueError, KeyError):
-        return None
-    return None if spent is None else spent.world
+        return None, None
+    return (None if spent is None else spent.world), price
 
 
 def _audit(path: Path) -> dict[str, Any]:

@@ -7,12 +7,14 @@ client was there, it has missed it. A trade-off curve is a floor under the share
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any, cast
 
 from sfumato.account import accountant
 from sfumato.account.event import Event, why_not_private
 from sfumato.account.inside import costs_nothing
+from sfumato.account.protocol import Accountant
 from sfumato.errors import CannotAccount
 
 _POINTS = 300  # their squares are the shares: dense where the curve is steep, and no step is much wider than the one before it
@@ -30,10 +32,11 @@ class Telling:
     """
 
     event: Event
+    by: Accountant = field(default_factory=accountant)
 
     def found(self, false_alarms: float) -> float:
         """The most that anybody finds of the units that are there, who raises so many false alarms: a ceiling."""
-        return min(1.0, 1.0 - accountant().tradeoff(self.event, false_alarms) + _ROUND_OFF)
+        return min(1.0, 1.0 - self.by.tradeoff(self.event, false_alarms) + _ROUND_OFF)
 
     @property
     def right(self) -> float:
@@ -41,7 +44,7 @@ class Telling:
 
         Guessing right has the chance 1/2 (1 - a) + 1/2 (1 - f(a)), and delta(0) is the largest 1 - a - f(a) of any test.
         """
-        return min(1.0, (1.0 + accountant().delta(self.event, 0.0)) / 2 + _ROUND_OFF)
+        return min(1.0, (1.0 + self.by.delta(self.event, 0.0)) / 2 + _ROUND_OFF)
 
     @property
     def curve(self) -> tuple[tuple[float, float], ...]:
@@ -51,22 +54,25 @@ class Telling:
         floor of the next: the curve falls, so from one point to the next it is at least that, and the line is at most that. Steps
         widen evenly, so that what is taken off changes as smoothly as the curve does.
         """
-        return _curve(self.event)
+        return _curve(self.event, cast(Any, self.by))
 
 
 @lru_cache(maxsize=64)
-def _curve(event: Event) -> tuple[tuple[float, float], ...]:
+def _curve(event: Event, by: Accountant) -> tuple[tuple[float, float], ...]:
     shares = [(at / _POINTS) ** 2 for at in range(_POINTS + 1)]
-    floors = [1.0 - Telling(event).found(share) for share in shares]
+    floors = [1.0 - Telling(event, by).found(share) for share in shares]
     return tuple(zip(shares, [*floors[1:], 0.0], strict=True))
 
 
-def telling(event: Event | None) -> Telling | None:
-    """What is known of an event; None where nothing happened, nothing is proven, or no accountant knows it."""
+def telling(event: Event | None, by: Accountant | None = None) -> Telling | None:
+    """What is known of an event; None where nothing happened, nothing is proven, or no accountant knows it.
+
+    `by` prices it: what the basis of a ledger says, or by default the tight accountants.
+    """
     if event is None or costs_nothing(event) or why_not_private(event) is not None:
         return None
     try:
-        accountant().tradeoff(event, 0.5)
+        (by or accountant()).tradeoff(event, 0.5)
     except CannotAccount:
         return None
-    return Telling(event)
+    return Telling(event, by or accountant())
