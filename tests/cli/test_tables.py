@@ -12,6 +12,7 @@ from sfumato import Columns, Population, budgets, classification, simulate
 from sfumato.data.columns import read_columns
 from sfumato.errors import SfumatoError
 from sfumato.key import Key
+from sfumato.ledger.basis import FROM_RELEASES
 from sfumato.run.prepare import prepare
 from sfumato.run.request import DataRequest, Request
 from tests.cli.conftest import Command
@@ -129,6 +130,7 @@ def test_ids_that_are_declared_let_people_come_and_go(clinics: Command) -> None:
     assert summary("a")["assumptions"] == [
         "exact real-number arithmetic (floating point is not covered)",
         "the server is trusted",
+        FROM_RELEASES,
         "who takes part in a round stays secret from the observer",
     ], "nothing about who the clients are"
     Path("clinics.csv").write_text("".join(line for line in lines(300, 0).splitlines(True) if "clinic 07" not in line))
