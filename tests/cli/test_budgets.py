@@ -128,7 +128,11 @@ def test_a_client_stops_by_its_own_line_of_a_shared_ledger(sfumato: Command, bud
     assert spent is not None
     for line in book.own_budgets:
         assert line.spent(spent.world, by=book.price) <= line.epsilon
-    assert [line.spent(spent.world, by=book.price) > 0.8 * line.epsilon for line in book.own_budgets] == [False, True, False]
+    assert [line.spent(spent.world, by=book.price) > 0.8 * line.epsilon for line in book.own_budgets] == [
+        False,
+        True,
+        False,
+    ]
     fixed = sfumato("train", *common, "--sample", "fixed:5", "--relation", "add_remove", "--out", "three")
     assert fixed.status == 3 and "common budget of clients 0, 1, 2, 3, 4" in fixed.err  # the whole run, there
     book.set_own_budgets([Budget(1e-3, 1e-5)])

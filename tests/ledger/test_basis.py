@@ -28,6 +28,7 @@ from sfumato.account.event import (
 )
 from sfumato.account.gdp import gdp_epsilon
 from sfumato.cli import run
+from sfumato.engine.simulate import simulate as engine
 from sfumato.errors import BudgetExceeded, CannotAccount, LedgerError
 from sfumato.ledger.basis import EXCEEDED, FROM_RELEASES, AdaptiveBasis, PlanBasis, adaptive_for
 from sfumato.ledger.chain import Chain
@@ -54,6 +55,18 @@ def ledger_with(*events: Event, basis: Any = None, path: Path | None = None) -> 
 
 def trained(folder: Path | None = None, rounds: int = 3, stop: int | None = None, **changed: Any) -> Any:
     """A run that was left after `stop` rounds."""
+    if "checkpoint_every" in changed:
+        simulation = engine(
+            dp_round(),
+            made_up_population([6] * 20),
+            linear(),
+            classification(3),
+            rounds=rounds,
+            folder=folder,
+            **changed,
+        )
+        list(simulation)
+        return simulation
     ready = simulate(
         dp_round(),
         made_up_population([6] * 20),
@@ -135,6 +148,21 @@ def test_a_ledger_of_an_earlier_version_is_an_empty_plan() -> None:
     assert ledger.basis == PlanBasis() and ledger.assumptions == (EXCEEDED,) and ledger.price == accountant()
     ledger.reserve(run="a", round=1, costs=costs(POISSON), basis=AdaptiveBasis(4.0))
     assert ledger.basis == PlanBasis() and ledger.assumptions == (EXCEEDED,)
+
+
+def test_a_plan_is_stated_again_only_before_the_first_output(tmp_path: Path) -> None:
+    plan, wider = PlanBasis(((costs(POISSON), 2),)), PlanBasis(((costs(POISSON), 3),))
+    ledger = ledger_with(POISSON, basis=plan)
+    ledger.restate(wider)  # the first reservation was interrupted
+    assert ledger.basis == wider and not ledger.damage()
+    for shown in (lambda: ledger.note_shown(), lambda: ledger.settle("a", ledger.entries()[0].number)):
+        shown()
+        with pytest.raises(AssertionError):
+            ledger.restate(plan)
+    assert ledger.basis == wider and not ledger.damage()
+    assert not ledger_with(POISSON, basis=AdaptiveBasis(4.0)).is_open_plan
+    ready = trained(tmp_path / "run", rounds=4, checkpoint_every=4)
+    assert ready.ledger.fact("shown") is not None and trained(rounds=4).ledger.fact("shown") is None
 
 
 # Runs

@@ -253,6 +253,8 @@ class Simulation:
             if now.round == self.rounds or (now.round - self.start.round) % self.checkpoint_every == 0:
                 self.store()
                 cohort.workers.released(now.params, opening)
+            elif self.folder is not None:
+                self.ledger.note_shown()
             seconds = time.perf_counter() - started
             notes = {"cohort": len(ids), "norms": norms} if self.diagnostics else None
             shown = self.reported(now)

@@ -41,11 +41,13 @@ from sfumato.ledger.spent import Cost, Costs, digest_of, total
 
 UNNAMED = "unnamed"  # clients of whom nobody said who they are
 BASIS = "basis"  # the fact that states which sum is proven (`basis.py`); it is written once
+SHOWN = "shown"  # the fact that outputs were shown before they were stored
 PROMISE = "promise:"  # begins the name of a run of which its owner knows only what a server has promised
 
 
 _CHANGED = """
-SELECT 1 FROM entries WHERE kind = 'fact' AND name = ? AND number > (SELECT MIN(number) FROM entries WHERE kind = 'settle')
+SELECT 1 FROM entries WHERE kind = 'fact' AND name = ?
+AND number > (SELECT MIN(number) FROM entries WHERE kind = 'settle' OR (kind = 'fact' AND name = 'shown'))
 """
 
 
@@ -267,9 +269,13 @@ class Ledger:
 
     @property
     def is_open_plan(self) -> bool:
-        """Whether it has a plan, and no output of a reservation was stored, so that none was shown."""
-        stored = self._row("SELECT 1 FROM entries WHERE kind = 'settle'")
-        return stored is None and self.fact(BASIS) is not None and isinstance(self.basis, PlanBasis)
+        """Whether it has a plan, and no output of a reservation was stored or shown."""
+        stored = self._row("SELECT 1 FROM entries WHERE kind = 'settle'") is not None or self.fact(SHOWN) is not None
+        return not stored and self.fact(BASIS) is not None and isinstance(self.basis, PlanBasis)
+
+    def note_shown(self) -> None:
+        """Note that outputs are shown before they are stored, as those between two checkpoints are."""
+        self._set_first(SHOWN, "yes")
 
     @property
     def price(self) -> Accountant:
