@@ -8,6 +8,7 @@ other programs on the machine disturb less than the clock; a number is the media
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import tempfile
@@ -48,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
         epsilon = run.epsilon(progress)
         priced = time.monotonic() - began
         size = (Path(folder) / "run" / "ledger.sqlite").stat().st_size
-    times = [after - before for before, after in zip(used, used[1:], strict=False)]
+    times = [after - before for before, after in itertools.pairwise(used)]
     early, late = (statistics.median(part) for part in (times[:WINDOW], times[-WINDOW:]))
     found = {
         "rounds": rounds,

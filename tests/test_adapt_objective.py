@@ -74,8 +74,8 @@ WORDS = Population.from_list([(torch.zeros(4, 8, dtype=torch.int64), CLASSES)] *
 @pytest.mark.parametrize(
     ("population", "module", "objective", "words"),
     [
-        (SIX, nn.Linear(3, 3), classification(3), "client 5 of 'six': a label is not among 0 to 2"),
-        (SIX, nn.Linear(3, 3), nn.CrossEntropyLoss(), "client 5 of 'six': a label is not among 0 to 2"),
+        (SIX, nn.Linear(3, 3), classification(3), "client 5 of 'six', record 2: a label is not among 0 to 2"),
+        (SIX, nn.Linear(3, 3), nn.CrossEntropyLoss(), "client 5 of 'six', record 2: a label is not among 0 to 2"),
         (SIX, nn.Linear(3, 7), classification(5), "Give its last layer 5 outputs"),
         (SIX, nn.Linear(3, 5), nn.functional.cross_entropy, "Give classification(classes)"),
         (SIX, nn.Linear(3, 5), "classification", "a str. Give classification(classes)"),
@@ -104,6 +104,6 @@ def test_nothing_is_reserved_for_what_does_not_fit(
 def test_labels_of_the_test_data_are_looked_at_first(tmp_path: Path) -> None:
     clients = Population.from_list([(X, CLASSES.clamp(max=2))] * 6, name="six")
     test = PublicData("six/test", Records(X, CLASSES))
-    with pytest.raises(SfumatoError, match="the test data 'six/test': a label is not among 0 to 2"):
+    with pytest.raises(SfumatoError, match="the test data 'six/test', record 2: a label is not among 0 to 2"):
         simulate(dp_round(), clients, nn.Linear(3, 3), classification(3), rounds=1, test=test, folder=tmp_path / "run")
     assert evaluate(nn.Linear(3, 3), Records(X, CLASSES.clamp(max=2)), classification(3))["loss"] > 0

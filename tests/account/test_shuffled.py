@@ -222,7 +222,7 @@ def test_which_messages_are_pure() -> None:
 def test_it_is_written_told_and_refused() -> None:
     event = Repeated(Mixture(0.5, ShuffledEvent(1.0, 1000)), 3)
     assert from_json(json.loads(json.dumps(event.to_json()))) == event
-    assert event.words() == "3 times (with probability 0.5: a 1-private message shuffled among 1,000)"
+    assert event.words() == "composed 3 times (with probability 0.5: a 1-private message shuffled among 1,000)"
     for wrong in ((0.0, 5), (math.inf, 5), (1.0, 0), (1.0, True)):
         with pytest.raises(BadValue):
             ShuffledEvent(*wrong)
