@@ -179,7 +179,7 @@ def test_a_line_that_runs_out_stops_the_whole_run_where_shares_or_a_shuffler_cou
     shares = _round(client=(sfumato.Clip(1.0), noise), channel=sfumato.SecureSum(), **everyone)
     messages = (sfumato.Clip(1.0, order=1), sfumato.AddNoise(sfumato.Laplace(4.0)))
     shuffled = _round(client=messages, channel=sfumato.Shuffler(), **everyone)
-    for name, round, epsilon, rounds in (("shares", shares, 4.0, 2), ("shuffled", shuffled, 2.0, 4)):
+    for name, round, epsilon, rounds in (("shares", shares, 4.5, 2), ("shuffled", shuffled, 2.5, 4)):
         (tmp_path / name).mkdir()
         done, found, why = _twice(tmp_path / name, round, [Budget(epsilon, 1e-5, clients=(3,)), _others(3)], rounds=6)
         assert found.sample == sfumato.Everyone(sfumato.Relation.REPLACE)

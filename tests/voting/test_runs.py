@@ -83,7 +83,7 @@ def test_a_killed_run_keeps_its_plan_though_the_ledger_has_moved_on(tmp_path: Pa
     """Client 0 stops after one round, by what the ledger held before the first: the run that goes on must not plan anew."""
     words = ["knn-fl", *FEW, "--ledger", "shared.sqlite", "--out"]
     assert train([*words, "first"], tmp_path) == 0
-    lines = "[default]\nepsilon = 600\ndelta = 1e-3\n[[own]]\nclients = [0]\nepsilon = 18\n"
+    lines = "[default]\nepsilon = 600\ndelta = 1e-3\n[[own]]\nclients = [0]\nepsilon = 23\n"
     (tmp_path / "budgets.toml").write_text(lines)
     told = ["ledger", str(tmp_path / "shared.sqlite"), "--budgets", str(tmp_path / "budgets.toml")]
     assert CliRunner().invoke(app, told).exit_code == 0
