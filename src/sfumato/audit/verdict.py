@@ -122,7 +122,7 @@ class Verdict:
                 f"That is above it, as chance alone makes {1 - self.confidence:.2g} of all sound audits; at "
                 f"1 - {CERTAIN:g}, by which the verdict goes, there is no contradiction. Audit again, with more runs."
             )
-        return f"Proven: epsilon at most {upper} for {self._whose}. Measured: at least {lower}. {fate}"
+        return f"Proven of these rounds alone: epsilon at most {upper} for {self._whose}. Measured: at least {lower}. {fate}"
 
     def lines(self) -> list[str]:
         """For people: the sentence, the bounds one below the other, and what was run."""

@@ -21,6 +21,7 @@ from safetensors.torch import load, save
 
 from sfumato.engine.plan import Plan
 from sfumato.errors import BadValue, DataError
+from sfumato.ledger.file import is_empty
 from sfumato.ledger.ledger import Ledger
 
 Tensors = Mapping[str, torch.Tensor]
@@ -61,6 +62,9 @@ class Checkpoint:
         content = save(tensors, {"sfumato": json.dumps(facts)})
         if len(content) <= _SMALL:
             ledger.settle(run, *reservations, state=(step or "run", content))
+            (folder / step / CHECKPOINT).unlink(
+                missing_ok=True
+            )  # of an older version, which kept personal models in it
         else:
             make_folder(folder / step)
             write_atomically(folder / step / CHECKPOINT, content, mode=0o600)
@@ -73,7 +77,7 @@ class Checkpoint:
     def read(folder: Path, step: str = "") -> Checkpoint | None:
         """The last one of the run in a folder; None if there is none. `step` is what a run does before its first round."""
         book, path, found = folder / LEDGER, folder / step / CHECKPOINT, list[Checkpoint]()
-        small = Ledger(book, None).state(step or "run") if book.exists() else None
+        small = None if is_empty(book) else Ledger(book, None).state(step or "run")
         try:
             if small is not None:
                 found.append(_read(folder, _metadata(small), load(small)))

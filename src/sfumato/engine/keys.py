@@ -104,9 +104,14 @@ class Randomness:
         """What names the noise of a round, where it can be drawn again; it does not reveal it."""
         return None if self.root is None else self._of_round(self.root, round).digest
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is another process than the one that the run was begun in."""
+        return os.getpid() != self._process
+
     def check_process(self) -> None:
         """Refuse a forked process, before it reserves anything."""
-        if os.getpid() != self._process:
+        if self.is_forked:
             raise UnsoundRound(
                 "this process was forked from the one that the run was begun in, so two processes would continue one run: each "
                 "counts its own rounds alone, and draws groups and teachers that the other has drawn.",

@@ -3,7 +3,7 @@
     torchrun --nproc-per-node 3 mine.py
 
 The process of rank 0 serves; the others train shards. If one dies, all end: with a folder, `torchrun --max-restarts` goes on from
-the last round, to the same bits.
+the last round, with fresh noise.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def simulate(
         return AdaptiveBasis(order) if order else adaptive_for(planned(most), derivation.primary.unit, at)
 
     if again:
-        ledger.restate(a_plan())
+        ledger.restate(a_plan())  # else it is exceeded, and the guarantee says so
     spending = Spending(
         own=ledger,
         shared=shared,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
@@ -226,9 +226,13 @@ class Simulation:
             finally:
                 self.store()
 
+    def __reduce__(self) -> NoReturn:
+        raise BadValue("a run cannot be copied or pickled: both would draw from the same keys. Begin another one.")
+
     def _rounds(self) -> Iterator[Progress]:
         cohort, sampler = self.cohort, self.job.slots.round.sample
-        affordable = self.spending.affords(self.rounds, self.start.round)
+        # another run may begin a shared ledger meanwhile, and so decide what prices this one: then each round is looked at
+        affordable = self.spending.shared is None and self.spending.affords(self.rounds, self.start.round)
         for number in range(self.start.round, self.rounds):
             started, now = time.perf_counter(), self.now
             self.randomness.check_process()
@@ -249,6 +253,7 @@ class Simulation:
                 norms = total.norms
                 now = self._serve(now, total, opening, keys)
                 now = replace(now, memory=cohort.keep(now.memory, now.params))
+            self.randomness.check_process()  # a client's code may have forked: one of the two shows what was drawn
             self.now, self._unstored, self._reserved = now, True, [*self._reserved, *reservations]
             if now.round == self.rounds or (now.round - self.start.round) % self.checkpoint_every == 0:
                 self.store()
@@ -286,7 +291,7 @@ class Simulation:
 
     def store(self) -> None:
         """Write the checkpoint of the last round, if that is not written, and settle the rounds up to it."""
-        if not self._unstored:
+        if not self._unstored or self.randomness.is_forked:
             return
         now, folder, ledger, step = self.now, self.folder, self.ledger, self.step
         if folder is None:

@@ -67,7 +67,7 @@ class PlanBasis:
     def words(self) -> str:
         """What is said of it where a ledger is listed."""
         if not self.counts:
-            return "an empty plan (of an earlier version): the number of rounds is assumed not to depend on outputs"
+            return "an empty plan: the number of rounds is assumed not to depend on outputs"
         return f"a plan of at most {sum(times for _, times in self.counts):,} reservations, priced as a whole"
 
     def written(self) -> str:

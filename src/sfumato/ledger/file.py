@@ -22,19 +22,27 @@ def make(path: Path) -> None:
         connection.execute("PRAGMA journal_mode=WAL")
 
 
+def is_empty(path: Path) -> bool:
+    """Whether there is no such file, or nothing in it: whoever made it was killed before its first transaction."""
+    if not path.exists():
+        return True
+    with closing(connect(path, to_write=False)) as connection:
+        return connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None
+
+
 def _to_read(path: Path) -> sqlite3.Connection:
     """What others are writing is read beside them; where nothing is being written, the file alone is, as on a read-only disk."""
     if not path.exists():
         raise sqlite3.OperationalError("there is no such file")
     if not path.with_name(f"{path.name}-wal").exists():
         return _connected(_uri(path, "ro") + "&immutable=1")
-    connection = _connected(_uri(path, "ro"))
+    connection = None
     try:
+        connection = _connected(_uri(path, "ro"))
         connection.execute("SELECT 1 FROM sqlite_master").fetchall()
-    except (
-        sqlite3.OperationalError
-    ):  # a killed run's, on a disk that cannot be written: its last entries are beside the file
-        connection.close()
+    except sqlite3.OperationalError:  # a killed run's, on a disk that cannot be written: its last entries are beside it
+        if connection is not None:
+            connection.close()
         return _copied(path)
     return connection
 

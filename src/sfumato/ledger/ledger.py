@@ -45,6 +45,10 @@ SHOWN = "shown"  # the fact that outputs were shown before they were stored
 PROMISE = "promise:"  # begins the name of a run of which its owner knows only what a server has promised
 
 
+_SINCE = """
+SELECT COUNT(*) FROM entries WHERE kind = 'reserve'
+AND number > (SELECT MAX(number) FROM entries WHERE kind = 'fact' AND name = ?)
+"""
 _CHANGED = """
 SELECT 1 FROM entries WHERE kind = 'fact' AND name = ?
 AND number > (SELECT MIN(number) FROM entries WHERE kind = 'settle' OR (kind = 'fact' AND name = 'shown'))
@@ -102,6 +106,8 @@ class Ledger:
 
     def __init__(self, path: Path | None, population: str | None, clients: str | None = None) -> None:
         self.path, self._lock, self._uses, self._writes = path, threading.Lock(), 0, False
+        self._has_settled = False  # by this process
+        self._alone = threading.RLock()  # whoever writes or reads, so that a transaction is one thread's
         if population is None and (path is None or not path.exists()):
             raise LedgerError(
                 f"there is no ledger {path}. Give the file that --ledger named, or a run's ledger.sqlite."
@@ -253,12 +259,21 @@ class Ledger:
             self._state(basis)
         return basis
 
-    def restate(self, basis: PlanBasis) -> None:
-        """State another plan, with all in it that was reserved: before the first output nothing was chosen from one."""
+    def restate(self, basis: PlanBasis) -> bool:
+        """State the plan again, with what was interrupted in it; whether that could be done.
+
+        Only while no output is known, and only with as many rounds as before: somebody may have seen an output that the ledger does
+        not know of, as a killed server has, so nothing else of a plan may change.
+        """
         with self._writing():
-            assert self.is_open_plan, "after the first output a basis never changes"
-            assert not basis.is_exceeded(self.happened), "it holds what was reserved"
+            known = self.basis
+            if not self.is_open_plan or not isinstance(known, PlanBasis) or basis.is_exceeded(self.happened):
+                return False
+            since = int(self._row(_SINCE, BASIS)[0])
+            if sum(times for _, times in basis.counts) > sum(times for _, times in known.counts) + since:
+                return False
             self._state(basis)
+        return True
 
     def _state(self, basis: LedgerBasis) -> None:
         with self._writing() as connection:
@@ -270,7 +285,9 @@ class Ledger:
     @property
     def is_open_plan(self) -> bool:
         """Whether it has a plan, and no output of a reservation was stored or shown."""
-        stored = self._row("SELECT 1 FROM entries WHERE kind = 'settle'") is not None or self.fact(SHOWN) is not None
+        stored = (
+            self._row("SELECT 1 FROM entries WHERE kind = 'settle' LIMIT 1") is not None or self.fact(SHOWN) is not None
+        )
         return not stored and self.fact(BASIS) is not None and isinstance(self.basis, PlanBasis)
 
     def note_shown(self) -> None:
@@ -308,8 +325,8 @@ class Ledger:
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         try:
-            with self.connected() as connection:
-                if connection.in_transaction:  # inside of another
+            with self._alone, self.connected() as connection:
+                if connection.in_transaction:  # inside of another of this thread's
                     yield connection
                     return
                 connection.execute("BEGIN IMMEDIATE")
@@ -343,7 +360,7 @@ class Ledger:
             self.set_fact(name, value)
 
     def _rows(self, query: str, *values: object) -> list[Any]:
-        with self.connected(to_write=False) as connection:
+        with self._alone, self.connected(to_write=False) as connection:
             return connection.execute(query, values).fetchall()
 
     def _row(self, query: str, *values: object) -> Any:
@@ -403,7 +420,7 @@ class Ledger:
     ) -> int:
         """Commit what a round costs before anything of it is drawn; the number of the reservation.
 
-        The first one states the `basis` of the ledger, in the same transaction; by default a plan of this one reservation.
+        The first one states the `basis` of the ledger, in the same transaction; by default an empty plan.
         Every call is a new reservation. Only what has a `name`, such as the round of a seeded run, which draws the same noise
         whenever it is begun, is reserved once: by the same run, for the same round and cost, and by no other.
         """
@@ -419,7 +436,7 @@ class Ledger:
                             "results with the same noise differ by no noise at all. Nothing was drawn: give another seed, or none."
                         )
                     return int(row[0])
-            self.begin(basis or PlanBasis(((costs, 1),)))
+            self.begin(basis or PlanBasis())
             self.check(costs)
             return Chain(connection).reserve(
                 run=run, round=round, attempt=attempt, seeded=seeded, costs=costs, name=name
@@ -434,7 +451,13 @@ class Ledger:
         if isinstance(basis, AdaptiveBasis) and all(known.digest != costs.digest for known, _ in happened):
             _check_bounds(basis, costs)
         common = () if self.budget is None else (self.budget,)
+        is_planned = isinstance(basis, PlanBasis) and bool(basis.counts)
         for budget in (*common, *self.own_budgets):
+            if is_planned and basis.is_exceeded(together(happened, [(costs, 1)])):
+                raise BudgetExceeded(
+                    f"{self.path} has a plan, and the next round goes beyond it: a budget is kept by what was planned alone. Use "
+                    "another ledger, or take its budget away."
+                )
             after = total(basis.accounted(together(happened, [(costs, 1)])), budget.unit)
             if after is None or why_not_private(after.world) is not None:
                 raise BudgetExceeded(
@@ -453,12 +476,13 @@ class Ledger:
         """State that the output of rounds is stored; `state` is that output and its name, to be stored in the same transaction.
 
         A killed process loses nothing of it. The disk is not waited for, as it is for every reservation: if the machine fails
-        before the next one, the last round is begun again, and counts twice.
+        before the next one, the last round is begun again, and counts twice. The first time it is waited for: then a plan is fixed.
         """
         if not reservations and state is None:
             return
-        with self.connected() as connection:
-            connection.execute("PRAGMA synchronous=NORMAL")
+        with self._alone, self.connected() as connection:
+            if self._has_settled:
+                connection.execute("PRAGMA synchronous=NORMAL")
             try:
                 with self._writing():
                     if reservations:
@@ -467,6 +491,7 @@ class Ledger:
                         connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", state)
             finally:
                 connection.execute("PRAGMA synchronous=FULL")
+        self._has_settled = True
 
     def state(self, name: str) -> bytes | None:
         """What `settle` stored last under a name."""
@@ -565,6 +590,8 @@ class Ledger:
                     found.append(f"the cost of entry {place} is missing")
             elif entry["kind"] == SETTLE and not reserved.issuperset(json.loads(entry["value"])):
                 found.append(f"entry {place} settles what was not reserved")
+        planned = json.loads(self.fact(BASIS) or "{}").get("plan", ())
+        found += [f"the planned cost {digest[:8]} is missing" for digest, _ in planned if digest not in known]
         for digest, written in self._rows("SELECT digest, written FROM costs"):
             try:
                 if digest_of(written) != digest:

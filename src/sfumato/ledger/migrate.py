@@ -6,13 +6,19 @@ import json
 import sqlite3
 
 from sfumato.ledger.chain import FACT, SCHEMA, SETTLE, TABLES, Chain
+from sfumato.ledger.file import schema_of
 from sfumato.ledger.spent import Costs
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """All of it or nothing. Reservations keep their order, and settled ones stay settled; what they cost is not changed."""
+    """All of it or nothing, unless another process has done it. Reservations keep their order, and settled ones stay settled; what
+    they cost is not changed.
+    """
     connection.execute("BEGIN IMMEDIATE")
     try:
+        if schema_of(connection) != "2":
+            connection.execute("ROLLBACK")
+            return
         facts = connection.execute("SELECT name, value FROM facts WHERE name <> 'schema' ORDER BY rowid").fetchall()
         columns = "id, run, round, attempt, key, costs, seeded, settled"
         rows = connection.execute(f"SELECT {columns} FROM spending ORDER BY id").fetchall()
@@ -33,5 +39,6 @@ def migrate(connection: sqlite3.Connection) -> None:
             chain.append(SETTLE, run=run, value=json.dumps(numbers))
         connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
         raise

@@ -128,8 +128,9 @@ class Spending:
         )
 
     def interrupted(self, number: int) -> int:
-        """How many rounds were begun and never stored, where so many are."""
-        return max(0, self.own.rounds - number)
+        """How many rounds, or steps ahead of them, were begun and never stored, where so many are."""
+        steps = self.own.count - self.own.rounds
+        return max(0, self.own.rounds - number) + max(0, steps - 1)
 
     def _passed(self, rounds: int, start: int) -> tuple[Budget, float] | None:
         """The first limit that these rounds would pass, and what would be spent of it."""

@@ -22,7 +22,7 @@ class Task:
     `params` are the global parameters, `starts` where each client begins: at `params`, or at its own helper model. Training
     gives back rows: where each client ended, minus `params`. `ids` are the clients' numbers, where anybody knows them, and
     `corrections` what each adds to every gradient, after its noise: only training that says so (`controlled`) is given any.
-    `lasting` are keys of the clients' own that stay the same in every round of a run, also after a resume; `shared` is what
+    `lasting` are keys of the clients' own that stay the same in every round of a run; a resumed run has others; `shared` is what
     `prepare` made of public facts. `faults` are the records of a single client that count as zero; None: none does, and what a
     record raises ends the run.
     """

@@ -23,6 +23,7 @@ class Lock:
     def __init__(self, folder: Path, made: bool = False, busy: str = "another process is training the run in") -> None:
         self.folder, self.made = folder, made  # whether the folder itself is new
         self._file: int | None = None
+        self._released = False
         try:
             import fcntl
         except ImportError:  # Windows
@@ -53,7 +54,13 @@ class Lock:
         if self.made:
             self.folder.rmdir()
 
+    @property
+    def is_released(self) -> bool:
+        """Whether another process may have the folder."""
+        return self._released
+
     def release(self) -> None:
+        self._released = True
         if self._file is not None:
             os.close(self._file)
             self._file = None

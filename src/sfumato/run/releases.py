@@ -19,9 +19,16 @@ def release_path(folder: Path, round: int) -> Path:
 
 
 def write_release(folder: Path, round: int, params: Tensor) -> None:
-    """Keep the parameters that are shown after a round. One that is computed again after a crash is the same, and is replaced."""
+    """Keep the parameters that are shown after a round."""
     make_folder(folder / FOLDER)
     write_atomically(release_path(folder, round), save({WORD: params.cpu().contiguous()}))
+
+
+def remove_releases(folder: Path, after: int) -> None:
+    """Remove those of rounds that are begun again: they were shown, and count, but are not what the run goes on from."""
+    for path in (folder / FOLDER).glob("round-*.safetensors"):
+        if path > release_path(folder, after):
+            path.unlink()
 
 
 def read_releases(folder: Path) -> tuple[Tensor, ...]:

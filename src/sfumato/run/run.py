@@ -23,6 +23,7 @@ from sfumato.engine.workers import Factory, Here
 from sfumato.errors import BadValue, BudgetExceeded, LedgerError
 from sfumato.guarantee import Guarantee, check_delta
 from sfumato.ledger.basis import Counted
+from sfumato.ledger.file import is_empty
 from sfumato.ledger.ledger import Budget, Ledger
 from sfumato.ledger.spending import planned_counts
 from sfumato.objective import evaluate
@@ -37,9 +38,10 @@ from sfumato.run.folder import (
     released_files,
     write_diagnostics,
 )
+from sfumato.run.lock import Lock
 from sfumato.run.personal_scores import PersonalScores
 from sfumato.run.prepare import Prepared, model_of
-from sfumato.run.releases import write_release
+from sfumato.run.releases import remove_releases, write_release
 from sfumato.run.request import ModelRequest
 from sfumato.run.request import resolved as read_resolved
 from sfumato.run.summary import basis_noise, planned_round, resolved, summary
@@ -92,9 +94,7 @@ class Run:
             noise, _ = noise_and_clip(self.prepared.round)
             first = {"noise_multiplier": noise, "round": planned_round(self.prepared), **basis_noise(self.prepared)}
             write_atomically(folder / "run.toml", request.to_toml(first))
-        elif (
-            "population" in read_resolved(folder / "run.toml") and not (folder / LEDGER).exists()
-        ):  # it had one by then
+        elif "population" in read_resolved(folder / "run.toml") and is_empty(folder / LEDGER):  # it had one by then
             raise LedgerError(
                 f"{folder / LEDGER} is gone, so what was spent is not known. Restore it, or start a new run in another folder."
             )
@@ -108,8 +108,10 @@ class Run:
         if done > request.rounds:
             raise BadValue(f"rounds={request.rounds}: {folder} has {done} rounds behind it. Ask for more than these.")
         if done < request.rounds:  # what an earlier end wrote is about to be untrue
-            (folder / "run.json").unlink(missing_ok=True)
+            for name in ("run.json", "report.html", "params.safetensors"):
+                (folder / name).unlink(missing_ok=True)
         self.lines = read_lines(folder, done) if resume else []
+        remove_releases(folder, after=done)
         self._scores = PersonalScores(self.prepared.population, self.prepared.objective)
         write_atomically(folder / "run.toml", request.to_toml(resolved(self.prepared, self.simulation)))
 
@@ -282,22 +284,45 @@ class Run:
         """Write parameters, run.json and the page of what has been trained so far; `stopped` says why there is no more."""
         if self.folder is None:
             raise BadValue("this run has no folder, so there is nothing to write. Give simulate a folder.")
+        if (
+            self._lock is not None and self._lock.is_released
+        ):  # of a loop that was left: somebody may have gone on with it
+            self._lock = Lock(self.folder)
+            try:
+                self._check_last()
+                self._write_end(self.folder, stopped)
+            finally:
+                self._lock.release()
+        else:
+            self._write_end(self.folder, stopped)
+
+    def _check_last(self) -> None:
+        """Refuse to write the end of a run that was resumed elsewhere meanwhile."""
+        assert self.folder is not None, "it has one"
+        stored = Checkpoint.read(self.folder)
+        if stored is not None and stored.round > self.simulation.now.round:
+            raise BadValue(
+                f"{self.folder} has {stored.round} rounds behind it, and this run has {self.simulation.now.round}: it was resumed "
+                "elsewhere. Finish it there."
+            )
+
+    def _write_end(self, folder: Path, stopped: str) -> None:
         self.simulation.store()
         last = self.simulation.now
         module = copy.deepcopy(self.prepared.module)
         self.simulation.job.slots.layout.write(self.simulation.reported(last), module)
         state = {name: value.detach().clone().contiguous() for name, value in own_module(module).state_dict().items()}
-        write_atomically(self.folder / "params.safetensors", save(state))
+        write_atomically(folder / "params.safetensors", save(state))
         evaluated = bool(self.lines) and bool(self.lines[-1].metrics)
         metrics = self.lines[-1].metrics if evaluated else self._measured(module)
         votes = told(self.prepared.round, last.state, module, self.derivation.primary.stddev)
         found = summary(self.prepared, self.simulation, last.round, stopped, metrics, votes)
-        write_atomically(self.folder / "run.json", json.dumps(found, indent=2) + "\n")
+        write_atomically(folder / "run.json", json.dumps(found, indent=2) + "\n")
         if not self.prepared.request.keep_personal:
-            remove_private(self.folder)
+            remove_private(folder)
         if self._page is not None:
-            self._page(self.folder)
-        even_times(released_files(self.folder))
+            self._page(folder)
+        even_times(released_files(folder))
 
     def forget(self) -> None:
         """Close it, and remove its folder if it is new and nothing was reserved: then the run can be asked for again."""

@@ -30,11 +30,11 @@ from sfumato.engine.checkpoint import write_atomically
 from sfumato.engine.plan import Plan
 from sfumato.engine.simulate import simulate
 from sfumato.engine.simulation import Simulation
-from sfumato.errors import BadValue, NotFinite
+from sfumato.errors import BadValue, BudgetExceeded, NotFinite
 from sfumato.exact_draws import below
 from sfumato.key import Key
 from sfumato.ledger.basis import AdaptiveBasis, PlanBasis
-from sfumato.ledger.ledger import Ledger
+from sfumato.ledger.ledger import Budget, Ledger
 from sfumato.ledger.spending import basis_for, open_shared, price_before
 from sfumato.ledger.spent import Cost, Costs
 from sfumato.objective import evaluate
@@ -163,10 +163,22 @@ class Selection:
         shared = open_shared(own, given, name, population, derivation, seeded, request.force_ledger)
         costs = Costs(self.costs)
         shares = None if self.order is None else partial(AdaptiveBasis, self.order)
+        basis = basis_for(own, shared, lambda: PlanBasis(((costs, 1),)), shares)
+        if shared is not None:
+            basis = shared.begin(basis)  # that of whoever was first
+        unit = derivation.primary.unit
+        if request.epsilon is not None and unit in self.costs:
+            limit = Budget(request.epsilon, request.chosen_delta, unit)
+            spent = limit.spent(self.costs[unit].world, by=basis.price)
+            if spent > limit.epsilon * (1 + 1e-9):
+                raise BudgetExceeded(
+                    f"the selection would cost epsilon {spent:.4g}, over its budget of {limit.epsilon:g} at delta {limit.delta:g}: "
+                    f"another run began {request.ledger} meanwhile. Nothing was drawn: begin again."
+                )
         facts: dict[str, Any] = {"run": name, "round": 0, "costs": costs, "seeded": seeded}
         facts |= {
             "name": name if seeded else None,
-            "basis": basis_for(own, shared, lambda: PlanBasis(((costs, 1),)), shares),
+            "basis": basis,
         }
         return own, shared, [(held, held.reserve(**facts)) for held in (shared, own) if held is not None]
 

@@ -114,18 +114,18 @@ class Books:
 
     def check(self, dues: Dues, costs: Costs) -> None:
         """Refuse what the budgets do not suffice for, and what goes beyond a plan; write nothing."""
+        basis = self._basis(self.own, dues)
+        if isinstance(basis, PlanBasis) and basis.is_exceeded(together(self.own.happened, [(costs, 1)])):
+            why = (
+                f'{self.name} is there for one run (basis = "plan"), and this goes beyond its terms'
+                if basis.counts
+                else f"the ledger of {self.name} was begun by an earlier version: what a server chooses by replies does not "
+                "add up. Give the data set another name, and as its budget what is left"
+            )
+            raise Refused(_UNPLANNED, why)
         for ledger, code in zip((self.own, self.total), _TOO_MUCH, strict=True):
             with _within(ledger, code):
                 ledger.check(costs, self._basis(ledger, dues))
-        basis = self._basis(self.own, dues)
-        if (
-            isinstance(basis, PlanBasis)
-            and basis.counts
-            and basis.is_exceeded(together(self.own.happened, [(costs, 1)]))
-        ):
-            raise Refused(
-                _UNPLANNED, f'{self.name} is there for one run (basis = "plan"), and this goes beyond its terms'
-            )
 
     def _basis(self, ledger: Ledger, dues: Dues) -> LedgerBasis:
         """What a ledger's first reservation states, or stated: the plan is that of the terms, before their first answer."""

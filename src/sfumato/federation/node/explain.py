@@ -65,11 +65,13 @@ def _sentences(policy: Policy, books: Books) -> Iterator[str]:
         else "a server's promise to add noise, or to follow the protocol of a secure sum: does not suffice, so only what is "
         "private when it leaves is allowed"
     )
-    yield (
-        "accounting: one run, whose terms are the plan; what goes beyond them is refused"
-        if policy.basis == PLAN
-        else "accounting: any runs, at one Renyi order that suits the first"
-    )
+    begun = books.own.basis
+    if begun is not None:
+        yield f"accounting: {begun.words}"
+    elif policy.basis == PLAN:
+        yield "accounting: one run, whose terms are the plan; what goes beyond them is refused"
+    else:
+        yield "accounting: any runs, at one Renyi order that suits the first"
     allowed = {
         "runs that prove nothing": policy.unproven,
         "runs that hide nothing": policy.nonprivate,
