@@ -26,8 +26,11 @@ def is_empty(path: Path) -> bool:
     """Whether there is no such file, or nothing in it: whoever made it was killed before its first transaction."""
     if not path.exists():
         return True
-    with closing(connect(path, to_write=False)) as connection:
-        return connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None
+    try:
+        with closing(connect(path, to_write=False)) as connection:
+            return connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None
+    except sqlite3.DatabaseError:  # damaged, which whoever opens it says
+        return False
 
 
 def _to_read(path: Path) -> sqlite3.Connection:
