@@ -62,9 +62,8 @@ class Checkpoint:
         content = save(tensors, {"sfumato": json.dumps(facts)})
         if len(content) <= _SMALL:
             ledger.settle(run, *reservations, state=(step or "run", content))
-            (folder / step / CHECKPOINT).unlink(
-                missing_ok=True
-            )  # of an older version, which kept personal models in it
+            # of an older version, which kept personal models in it
+            (folder / step / CHECKPOINT).unlink(missing_ok=True)
         else:
             make_folder(folder / step)
             write_atomically(folder / step / CHECKPOINT, content, mode=0o600)

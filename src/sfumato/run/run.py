@@ -284,9 +284,8 @@ class Run:
         """Write parameters, run.json and the page of what has been trained so far; `stopped` says why there is no more."""
         if self.folder is None:
             raise BadValue("this run has no folder, so there is nothing to write. Give simulate a folder.")
-        if (
-            self._lock is not None and self._lock.is_released
-        ):  # of a loop that was left: somebody may have gone on with it
+        if self._lock is not None and self._lock.is_released:
+            # the loop was left, so somebody may have gone on with the run
             self._lock = Lock(self.folder)
             try:
                 self._check_last()

@@ -78,9 +78,8 @@ class Node:
         }
         self._lock = threading.Lock()
         self._judged: dict[str, tuple[Agreement | None, list[Refused]]] = {}
-        self._lasting: dict[
-            str, Key
-        ] = {}  # by run: what a client draws once for all its rounds, until the node is stopped
+        # by run: what a client draws once for all its rounds, until the node is stopped
+        self._lasting: dict[str, Key] = {}
 
     def __call__(self, letter: Letter) -> Letter:
         began, held = time.monotonic(), self.policy.reply_seconds
